@@ -1,0 +1,5 @@
+//! The `leasehold` program.
+
+fn main() -> std::process::ExitCode {
+    std::process::ExitCode::SUCCESS
+}

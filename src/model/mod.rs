@@ -1,0 +1,19 @@
+//! Values and pure rules: what Leasehold talks about, without I/O, clock, lock or log.
+
+mod attrs;
+mod content;
+mod digest;
+mod ident;
+mod lease;
+mod name;
+mod scratch;
+
+pub use attrs::{Attrs, Kind, Timestamp};
+pub use content::{Content, Entry, Layer, Scratch, VersionInfo};
+pub use digest::{Digest, ParseDigestError};
+pub use ident::{
+    ArtifactId, ChangeNumber, CheckoutId, Generation, Holder, Ino, ParseHolderError, ResourceKey, Seq, VersionNumber,
+};
+pub use lease::{Decision, Instant, Lease, LeaseRequest, decide};
+pub use name::{ArtifactPath, Name, NameError};
+pub use scratch::{NameClass, ScratchRules};

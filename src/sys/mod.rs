@@ -1,0 +1,17 @@
+//! The kernel's calls that the standard library lacks: the only `libc` and `unsafe` of the crate.
+#![allow(unsafe_code, reason = "this module exists to hold it")]
+
+mod files;
+mod process;
+mod time;
+
+pub use files::*;
+pub use process::*;
+pub use time::*;
+
+use std::io;
+
+/// Turns the -1 of a system call into its `errno`.
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
