@@ -2,10 +2,14 @@
 #![allow(unsafe_code, reason = "this module exists to hold it")]
 
 mod files;
+mod host;
+mod inotify;
 mod process;
 mod time;
 
 pub use files::*;
+pub use host::*;
+pub use inotify::*;
 pub use process::*;
 pub use time::*;
 
