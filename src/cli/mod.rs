@@ -38,7 +38,7 @@ pub enum Command {
     /// Show a checkout of a workspace as a directory
     Mount(MountArgs),
     /// Take a mount away; drafts and leases stay as they are
-    #[command(alias = "unmount")]
+    #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
     /// Show drafts, leases, recovery copies and problems
     Status(StatusArgs),

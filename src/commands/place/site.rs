@@ -48,16 +48,29 @@ impl Context {
     /// The holder that a user and a checkout name come to, each with its default.
     pub fn holder(&self, user: Option<&str>, checkout: Option<&str>) -> Result<Holder> {
         let user = user.map(str::to_owned).unwrap_or_else(login_name);
-        let checkout = match checkout.or(self.checkout.as_deref()) {
-            Some(name) => name.to_owned(),
-            None => sys::host_name().map_err(|source| CommandError::File {
-                doing: "find",
-                path: "the host name".into(),
-                source,
-            })?,
-        };
+        let checkout = self.checkout_name(checkout)?;
         Holder::of(&user, &checkout)
             .map_err(|source| CommandError::BadHolder { text: format!("{user}@{checkout}"), source })
+    }
+
+    fn checkout_name(&self, given: Option<&str>) -> Result<String> {
+        match given.or(self.checkout.as_deref()) {
+            Some(name) => Ok(name.to_owned()),
+            None => sys::host_name().map_err(|source| {
+                let path = "/proc/sys/kernel/hostname".into();
+                CommandError::File { doing: "read", path, source }
+            }),
+        }
+    }
+
+    /// Opens the workspace alone.
+    pub fn workspace(&self, args: &WorkspaceArgs) -> Result<Workspace> {
+        let located = self.locate_all(&[], None)?;
+        match (&args.workspace, located.into_iter().find_map(|one| one.mount)) {
+            (Some(path), _) => self.open(path),
+            (None, Some(mount)) => self.open(&mount.source),
+            (None, None) => self.default_workspace(),
+        }
     }
 
     /// Opens the workspace and the checkout that a command's arguments mean.
