@@ -134,8 +134,8 @@ impl CommandError {
     /// The process's exit status: 1 failed, 2 wrong usage, 3 held by someone else, 4 stale.
     pub fn exit_status(&self) -> u8 {
         match self {
-            Self::Engine(EngineError::Held { .. }) | Self::Held { .. } => 3,
-            Self::Engine(EngineError::Stale { .. }) => 4,
+            Self::Engine(EngineError::Held { .. } | EngineError::KeyHeld { .. }) | Self::Held { .. } => 3,
+            Self::Engine(EngineError::Stale { .. } | EngineError::DeletedMeanwhile { .. }) => 4,
             Self::NoWorkspace(_)
             | Self::Outside { .. }
             | Self::TwoCheckouts { .. }
@@ -152,11 +152,12 @@ impl CommandError {
     }
 
     fn advice(&self) -> Option<String> {
-        let (Self::Engine(EngineError::Held { lease: Some(lease), .. })
-        | Self::Held { lease: Some(lease), .. }) = self
+        let (Self::Engine(EngineError::Held { lease, .. } | EngineError::KeyHeld { lease, .. })
+        | Self::Held { lease, .. }) = self
         else {
             return None;
         };
+        let lease = lease.as_ref()?;
         Some(format!("ask {} to check in, or try again after that", lease.holder))
     }
 

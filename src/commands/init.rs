@@ -27,7 +27,7 @@ pub(super) fn run(args: &InitArgs, context: &Context, out: &mut dyn Write) -> Re
     let from = args.from.as_ref().map(|dir| context.cwd.join(dir));
     // What can't be read is found out before anything is made.
     from.as_deref().map(check_readable).transpose()?;
-    let workspace = Workspace::init(&root, context.environment.clone())?;
+    let workspace = Workspace::init(&root, &context.environment)?;
     let report = from.as_deref().map(|dir| import(&workspace, dir, context)).transpose()?;
     let HostPathForm { path: workspace, path_hex: workspace_hex } = HostPathForm::of(workspace.root());
     let form = InitForm { workspace, workspace_hex, import: report.as_ref().map(ImportForm::of) };

@@ -64,7 +64,9 @@ impl Target {
     /// Names the refused resource as the user wrote it, which the engine can't know.
     fn name_object(&self, error: EngineError) -> CommandError {
         match error {
-            EngineError::Held { lease, .. } => CommandError::Held { object: self.object.clone(), lease },
+            EngineError::Held { lease, .. } | EngineError::KeyHeld { lease, .. } => {
+                CommandError::Held { object: self.object.clone(), lease }
+            }
             other => other.into(),
         }
     }

@@ -47,10 +47,15 @@ impl Context {
 
     /// The holder that a user and a checkout name come to, each with its default.
     pub fn holder(&self, user: Option<&str>, checkout: Option<&str>) -> Result<Holder> {
-        let user = user.map(str::to_owned).unwrap_or_else(login_name);
-        let checkout = self.checkout_name(checkout)?;
+        let (user, checkout) = self.user_and_checkout(user, checkout)?;
         Holder::of(&user, &checkout)
             .map_err(|source| CommandError::BadHolder { text: format!("{user}@{checkout}"), source })
+    }
+
+    /// A user and a checkout name, each with its default.
+    pub fn user_and_checkout(&self, user: Option<&str>, checkout: Option<&str>) -> Result<(String, String)> {
+        let user = user.map_or_else(login_name, str::to_owned);
+        Ok((user, self.checkout_name(checkout)?))
     }
 
     fn checkout_name(&self, given: Option<&str>) -> Result<String> {
@@ -130,7 +135,7 @@ impl Context {
             }
             Err(source) => return Err(CommandError::File { doing: "open", path: absolute, source }),
         };
-        Ok(Workspace::open(&root, self.environment.clone())?)
+        Ok(Workspace::open(&root, &self.environment)?)
     }
 }
 

@@ -71,6 +71,8 @@ pub enum Kind {
     Held,
     /// The draft was made on an older version.
     Stale,
+    /// The draft's file was deleted from the head tree since.
+    Deleted,
     /// There is no such path.
     NotFound,
 }
@@ -119,6 +121,9 @@ impl ErrorForm {
                 head: Some(head.0),
                 ..form
             },
+            EngineError::DeletedMeanwhile { path, base } => {
+                Self { kind: Kind::Deleted, object: Some(PathForm::of(path)), base: Some(base.0), ..form }
+            }
             EngineError::NotFound(path) => {
                 Self { kind: Kind::NotFound, object: Some(PathForm::of(path)), ..form }
             }
@@ -136,6 +141,9 @@ impl ErrorForm {
             }
             (Kind::Stale, Some(path), Some(base), Some(head)) => {
                 EngineError::Stale { path, base: VersionNumber(base), head: VersionNumber(head) }
+            }
+            (Kind::Deleted, Some(path), Some(base), _) => {
+                EngineError::DeletedMeanwhile { path, base: VersionNumber(base) }
             }
             (Kind::NotFound, Some(path), _, _) => EngineError::NotFound(path),
             _ => EngineError::Refused(self.message),
@@ -217,6 +225,7 @@ mod tests {
             EngineError::Held { path: path("a\nb"), lease: Some(Box::new(lease)) },
             EngineError::Held { path: path("a"), lease: None },
             EngineError::Stale { path: path("a"), base: VersionNumber(1), head: VersionNumber(3) },
+            EngineError::DeletedMeanwhile { path: path("a"), base: VersionNumber(2) },
             EngineError::NotFound(path("a")),
             EngineError::Refused("no".into()),
         ] {
