@@ -48,6 +48,9 @@ pub(super) fn run(
     readiness: &mut Option<Readiness>,
 ) -> Result<()> {
     logging::start("info");
+    if let Err(error) = sys::raise_open_files() {
+        tracing::warn!(%error, "can't raise the limit of open files");
+    }
     let runtime = Runtime::new().map_err(|source| AppError::Setup { doing: "start the runtime", source })?;
     let outcome = {
         let _inside = runtime.enter();
@@ -150,6 +153,7 @@ impl Daemon<'_> {
     /// Serves until the mount is gone, then flushes and ends.
     fn serve(self, mut causes: Causes) {
         let end = self.wait_for_end(&mut causes);
+        causes.refuse_requests();
         let Self { plan, runtime, vfs, mounted, timers, serving, .. } = self;
         let session = SessionEnd::of(mounted);
         match end {

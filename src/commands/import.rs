@@ -63,6 +63,6 @@ pub(super) fn print_report(out: &mut dyn Write, report: &ImportReport) -> io::Re
     for (path, reason) in &report.skipped {
         writeln!(out, "skipped {}: {}", one_line(&path.display().to_string()), one_line(reason))?;
     }
-    let (change, files) = (report.change, report.files);
-    writeln!(out, "change {change}: {files} files, {}", human_size(report.bytes))
+    let files = if report.files == 1 { "file" } else { "files" };
+    writeln!(out, "change {}: {} {files}, {}", report.change, report.files, human_size(report.bytes))
 }
