@@ -12,7 +12,8 @@ pub use attrs::{Attrs, Kind, Timestamp};
 pub use content::{Content, Entry, Layer, Scratch, VersionInfo};
 pub use digest::{Digest, ParseDigestError};
 pub use ident::{
-    ArtifactId, ChangeNumber, CheckoutId, Generation, Holder, Ino, ParseHolderError, ResourceKey, Seq, VersionNumber,
+    ArtifactId, ChangeNumber, CheckoutId, Generation, Holder, Ino, ParseHolderError, ResourceKey, Seq,
+    VersionNumber,
 };
 pub use lease::{Decision, Instant, Lease, LeaseRequest, decide};
 pub use name::{ArtifactPath, Name, NameError};
