@@ -22,7 +22,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 pub use error::CatalogError;
 pub use leases::LeaseFilter;
-pub use names::{NewEntry, RenameMode, Renamed};
+pub use names::{NewEntry, RenameMode, RenameRequest, Renamed};
 pub use saves::{AttrChange, Save, Saved};
 
 use crate::ids::Ids;

@@ -45,6 +45,23 @@ pub enum RenameMode {
     Exchange,
 }
 
+/// A rename that is asked for.
+#[derive(Debug, Clone)]
+pub struct RenameRequest {
+    /// The old name.
+    pub from: Place,
+    /// The new name.
+    pub to: Place,
+    /// What happens to what the new name is.
+    pub mode: RenameMode,
+    /// Whether the old name (for exchanges) and the new one are scratch, unless the head tree has them.
+    pub classes: (Scratch, Scratch),
+    /// Where the moved file's bytes are from now on, if they change their place with it.
+    pub content: Option<Content>,
+    /// An identity for what needs a new one.
+    pub spare: ArtifactId,
+}
+
 /// What a rename did.
 #[derive(Debug, Clone)]
 pub struct Renamed {
@@ -110,24 +127,17 @@ impl Catalog {
         })
     }
 
-    /// Moves a name. `scratch` says whether the new name is scratch, unless the head tree has it; `old` says so of the
-    /// old name, for exchanges. `spare` is an identity for what needs a new one.
-    pub fn rename(
-        &self,
-        actor: &Actor,
-        from: &Place,
-        to: &Place,
-        mode: RenameMode,
-        classes: (Scratch, Scratch),
-        spare: ArtifactId,
-    ) -> Result<Renamed> {
-        let spare = (Seq(self.next_number()?), spare);
+    /// Moves a name.
+    pub fn rename(&self, actor: &Actor, request: &RenameRequest) -> Result<Renamed> {
+        let RenameRequest { from, to, .. } = request;
+        let spare = (Seq(self.next_number()?), request.spare);
         let durability = self.durability_for(actor, from)?.max_with(self.durability_for(actor, to)?);
         self.write(durability, |tx| {
             let source = view::lookup(tx, actor.checkout, from)?.ok_or(CatalogError::NotFound)?;
             let target = view::lookup(tx, actor.checkout, to)?;
-            let renaming = Renaming { tx, actor, from, to, classes, spare };
-            match (mode, target) {
+            let content = request.content.as_ref();
+            let renaming = Renaming { tx, actor, from, to, classes: request.classes, content, spare };
+            match (request.mode, target) {
                 (RenameMode::NoReplace, Some(_)) => Err(CatalogError::Exists),
                 (RenameMode::Exchange, None) => Err(CatalogError::NotFound),
                 (RenameMode::Exchange, Some(target)) => renaming.exchange(source, target),
@@ -351,6 +361,8 @@ struct Renaming<'a> {
     to: &'a Place,
     /// Whether the old and the new name are scratch.
     classes: (Scratch, Scratch),
+    /// Where the moved file's bytes are from now on, if elsewhere.
+    content: Option<&'a Content>,
     spare: (Seq, ArtifactId),
 }
 
@@ -418,6 +430,9 @@ impl Renaming<'_> {
         self.take_whole(source)?;
         let mut body = Body::of(self.actor, source);
         body.attrs.ctime = self.actor.now.wall;
+        if let Some(content) = self.content {
+            body.content = content.clone();
+        }
         match target {
             Some(target) => {
                 self.take_whole(target)?;

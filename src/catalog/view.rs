@@ -192,6 +192,7 @@ fn added(id: ArtifactId, artifact: Seq, draft: DraftRow, place: &Place) -> Entry
         layer: Layer::Draft { base: draft.base, generation: draft.generation },
         scratch: draft.scratch,
         head: None,
+        head_ino: None,
     }
 }
 
