@@ -94,7 +94,7 @@ impl PathGlobs {
     }
 }
 
-/// Two sets are equal where they were written the same.
+/// Compares and shows a set by the globs as they were written; compiled ones can't be compared.
 macro_rules! equal_by_texts {
     ($type:ident) => {
         impl PartialEq for $type {

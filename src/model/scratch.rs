@@ -335,8 +335,7 @@ mod tests {
             "strategies",
         ];
         let dots = [".gitignore", ".bashrc", ".vimrc", "...", "a..b", ".git-notes", ".swp"];
-        let marks =
-            ["a~b", "~notes.txt", "#1 offer.odt", "#todo", "a#b#c", "50%.ods", "4913.docx", "49130"];
+        let marks = ["a~b", "~notes.txt", "#1 offer.odt", "#todo", "a#b#c", "50%.ods", "4913.docx", "49130"];
         let extensions =
             ["wheel.SLDPRT", "rock.uasset", "cut.prproj", "data.sqlite", "data.db", "a.h5", "plan.dwg"];
         assert_class(NameClass::Document, &words);
