@@ -150,7 +150,11 @@ fn the_default_policy_knows_databases_and_leases_every_open() {
 
 proptest! {
     #[test]
-    fn no_text_panics(text in any::<String>(), key in "(ttl|scratch|close|live|x)", value in r#"["'\[\]a-z0-9,.* ]{0,12}"#) {
+    fn no_text_panics(
+        text in any::<String>(),
+        key in "(ttl|scratch|close|live|x)",
+        value in r#"["'\[\]a-z0-9,.* ]{0,12}"#,
+    ) {
         let _ = parse(&text);
         let _ = parse(&format!("{key} = {value}"));
     }
