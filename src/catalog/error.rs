@@ -73,6 +73,26 @@ pub enum CatalogError {
     /// A file stands where a directory is needed.
     #[error("is not a directory")]
     NotDirectory,
+    /// Another live process has the checkout mounted.
+    #[error("mounted at {} by process {pid}", mountpoint.display())]
+    Mounted {
+        /// The daemon.
+        pid: u32,
+        /// Where.
+        mountpoint: PathBuf,
+    },
+    /// The bytes of a draft are not in the store yet.
+    #[error("the draft is not in the store yet")]
+    Unpublished {
+        /// The artifact.
+        artifact: Seq,
+    },
+    /// A directory would come to lie within itself, since another check-in moved its new parent.
+    #[error("the directory would lie within itself")]
+    Cycle {
+        /// The directory.
+        artifact: Seq,
+    },
     /// A check-in needs something that was not asked for.
     #[error("a check-in of this needs more: {0}")]
     Incomplete(String),

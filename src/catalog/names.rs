@@ -289,20 +289,25 @@ fn take_name(tx: &Transaction<'_>, actor: &Actor, place: &Place, entry: &Entry) 
 }
 
 fn mark_gone(tx: &Transaction<'_>, actor: &Actor, place: &Place, base: Option<VersionNumber>) -> Result<()> {
-    let sql = "INSERT OR REPLACE INTO name (parent, name, checkout, artifact, base, gone_at)
-        VALUES (?1, ?2, ?3, NULL, ?4, ?5)";
+    let sql = "INSERT INTO name (parent, name, checkout, artifact, base, gone_at) VALUES (?1, ?2, ?3, NULL, ?4, ?5)
+        ON CONFLICT DO UPDATE SET artifact = NULL, base = coalesce(excluded.base, base), gone_at = excluded.gone_at";
     let params =
         (place.parent.0, place.name.as_bytes(), actor.checkout.0, base.map(|b| b.0), actor.now.wall.0);
     execute(tx, "remove a name", sql, params).map(drop)
 }
 
-/// Gives an artifact a name, unless that is its name in the head tree anyway.
+/// Gives an artifact a name, unless that is its name in the head tree anyway. A name of the head tree that it hides
+/// is noted with the version that was hidden.
 fn name_artifact(tx: &Transaction<'_>, checkout: CheckoutId, place: &Place, artifact: Seq) -> Result<()> {
-    if view::head_at(tx, place)?.is_some_and(|head| head.artifact == artifact) {
+    let head = view::head_at(tx, place)?;
+    if head.as_ref().is_some_and(|head| head.artifact == artifact) {
         return forget_name(tx, checkout, place);
     }
-    let sql = "INSERT OR REPLACE INTO name (parent, name, checkout, artifact) VALUES (?1, ?2, ?3, ?4)";
-    execute(tx, "give a name", sql, (place.parent.0, place.name.as_bytes(), checkout.0, artifact.0)).map(drop)
+    let hidden = head.and_then(|head| head.head).map(|version| version.0);
+    let sql = "INSERT INTO name (parent, name, checkout, artifact, base) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT DO UPDATE SET artifact = excluded.artifact, gone_at = NULL";
+    let params = (place.parent.0, place.name.as_bytes(), checkout.0, artifact.0, hidden);
+    execute(tx, "give a name", sql, params).map(drop)
 }
 
 fn forget_name(tx: &Transaction<'_>, checkout: CheckoutId, place: &Place) -> Result<()> {
@@ -318,7 +323,10 @@ pub(super) fn forget_draft(tx: &Transaction<'_>, checkout: CheckoutId, artifact:
 /// Forgets an artifact that no version, name or draft has any more.
 pub(super) fn forget_artifact(tx: &Transaction<'_>, artifact: Seq) -> Result<()> {
     leases::drop_lease(tx, artifact)?;
-    execute(tx, "forget an artifact", "DELETE FROM artifact WHERE seq = ?1", [artifact.0]).map(drop)
+    // One that another check-in deleted while it was a draft here still has its versions.
+    let sql = "DELETE FROM artifact WHERE seq = ?1 AND NOT EXISTS
+        (SELECT 1 FROM version WHERE version.artifact = artifact.seq)";
+    execute(tx, "forget an artifact", sql, [artifact.0]).map(drop)
 }
 
 fn put_body(

@@ -208,7 +208,7 @@ pub(super) fn place_of(conn: &Connection, checkout: CheckoutId, artifact: Seq) -
     one(conn, "read the head tree", sql, (artifact.0, checkout.0), place_at_row)
 }
 
-fn place_at_row(row: &Row<'_>) -> rusqlite::Result<Place> {
+pub(super) fn place_at_row(row: &Row<'_>) -> rusqlite::Result<Place> {
     Ok(Place { parent: Seq(row.get(0)?), name: name_at(row, 1)? })
 }
 
@@ -257,7 +257,10 @@ pub(super) fn head_path_of(conn: &Connection, artifact: Seq) -> Result<Option<Ar
     climb(artifact, |at| one(conn, "read the head tree", sql, [at.0], place_at_row))
 }
 
-fn climb(artifact: Seq, mut step: impl FnMut(Seq) -> Result<Option<Place>>) -> Result<Option<ArtifactPath>> {
+pub(super) fn climb(
+    artifact: Seq,
+    mut step: impl FnMut(Seq) -> Result<Option<Place>>,
+) -> Result<Option<ArtifactPath>> {
     let mut names: Vec<Name> = Vec::new();
     let mut at = artifact;
     while at != Seq::ROOT {
