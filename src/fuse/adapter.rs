@@ -205,7 +205,7 @@ impl Filesystem for Adapter {
         config
             .add_capabilities(offered)
             .map_err(|_| io::Error::other("BUG: asked for more than was offered"))?;
-        // Each of these answers the nearest value that it takes.
+        // Each of these answers the nearest value that it takes. Readahead stays at what the kernel offers.
         let nearest = config.set_max_write(MAX_WRITE_BYTES).err();
         nearest.map(|bytes| config.set_max_write(bytes));
         let nearest = config.set_max_stack_depth(MAX_STACK_DEPTH).err();
@@ -427,9 +427,10 @@ impl Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        // At once, since the kernel has let go already, and an open may be waiting for it.
+        contain("release", || self.shared.backings.leave(ino(node), handle.0));
         let may_block = self.may_block("release", |vfs| vfs.flush_may_block(Handle(handle.0)));
         let call = move |shared: &Shared, _: &mut _| {
-            shared.backings.leave(ino(node), handle.0);
             shared.vfs.release(Handle(handle.0));
             Ok::<_, Refusal>(())
         };

@@ -1,5 +1,6 @@
 //! The one path from a call to its reply: errors become numbers, panics are contained.
 
+use std::any::Any;
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -77,10 +78,15 @@ pub(super) fn answer<R: Reply, T, E: Into<Refusal>>(
 /// Runs `work`; a panic ends it alone, not the thread that serves the mount, and is logged as the bug that it is.
 pub(super) fn contain<T>(operation: &'static str, work: impl FnOnce() -> T) -> Option<T> {
     let outcome = catch_unwind(AssertUnwindSafe(work));
-    if outcome.is_err() {
-        tracing::error!(operation, "BUG: a call panicked");
-    }
-    outcome.ok()
+    outcome
+        .inspect_err(|panic| tracing::error!(operation, panic = message(&**panic), "BUG: a call panicked"))
+        .ok()
+}
+
+/// The text of a panic; macros make it one of two types.
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let literal = panic.downcast_ref::<&str>().copied();
+    literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 #[cfg(test)]

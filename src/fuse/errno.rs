@@ -1,3 +1,5 @@
+//! From the vfs's facts to error numbers.
+
 use std::io;
 
 use fuser::Errno;
