@@ -44,6 +44,11 @@ impl Catalog {
         self.read(|conn| Ok(path_of(conn, checkout, place.parent)?.map(|dir| dir.join(place.name.clone()))))
     }
 
+    /// Whether the head tree has a name, whatever a checkout did with it.
+    pub fn is_head_name(&self, place: &Place) -> Result<bool> {
+        self.read(|conn| Ok(head_at(conn, place)?.is_some()))
+    }
+
     /// When a checkout last changed the names in a directory, if it did since its last check-in.
     pub fn dir_time(&self, checkout: CheckoutId, dir: Seq) -> Result<Option<Timestamp>> {
         self.read(|conn| dir_time(conn, checkout, dir))

@@ -327,7 +327,7 @@ impl Filesystem for Adapter {
         let call = move |shared: &Shared, _: &mut _| {
             let mode = rename_mode(flags)?;
             let (parent, new_parent) = (ino(parent), ino(new_parent));
-            let renamed = shared.vfs.rename(&caller, parent, &name, new_parent, &new_name, mode);
+            let renamed = shared.vfs.rename(&caller, (parent, &name), (new_parent, &new_name), mode);
             renamed.map_err(Refusal::from)
         };
         self.later("rename", reply, call, send_ok);
@@ -461,14 +461,14 @@ impl Filesystem for Adapter {
 
     fn readdirplus(
         &self,
-        request: &Request,
+        _request: &Request,
         node: INodeNo,
         _: FileHandle,
         after: u64,
         reply: ReplyDirectoryPlus,
     ) {
         let call = |reply: &mut ReplyDirectoryPlus| {
-            self.vfs().readdirplus(&caller(request), ino(node), after, &mut |entry, attr| {
+            self.vfs().readdirplus(ino(node), after, &mut |entry, attr| {
                 let name = OsStr::from_bytes(entry.name);
                 reply.add(INodeNo(entry.ino.0), entry.cookie, name, &TTL, &file_attr(attr), GENERATION)
             })
@@ -590,7 +590,7 @@ impl Filesystem for Adapter {
         let length = length.min(u64::from(u32::MAX));
         let call = move |shared: &Shared, _: &mut _| {
             let (from, to) = (Handle(from.0), Handle(to.0));
-            let copied = shared.vfs.copy_file_range(&caller, from, from_offset, to, to_offset, length)?;
+            let copied = shared.vfs.copy_file_range(&caller, (from, from_offset), (to, to_offset), length)?;
             Ok::<_, VfsError>(usize::try_from(copied).expect("BUG: more was copied than asked for"))
         };
         self.later("copy_file_range", reply, call, send_written);

@@ -13,8 +13,14 @@ use crate::vfs::VfsError;
 /// would not ask again for as long as the mount lives.
 pub(super) fn of(error: &VfsError) -> Errno {
     match error {
-        VfsError::Held { .. } | VfsError::Stale { .. } | VfsError::LeaseLost { .. } => Errno::EBUSY,
-        VfsError::Tainted { .. } | VfsError::Corrupt { .. } | VfsError::Catalog { .. } => Errno::EIO,
+        VfsError::Held { .. } | VfsError::Stale { .. } | VfsError::LeaseLost | VfsError::InUse => {
+            Errno::EBUSY
+        }
+        VfsError::Tainted => Errno::EIO,
+        VfsError::Store { source } => source.io_error().map_or(Errno::EIO, of_io),
+        VfsError::Catalog { source } if source.is_disk_full() => Errno::ENOSPC,
+        VfsError::Catalog { source } if source.is_read_only() => Errno::EROFS,
+        VfsError::Catalog { .. } => Errno::EIO,
         VfsError::Reopen => Errno::ESTALE,
         VfsError::NotFound => Errno::ENOENT,
         VfsError::Exists => Errno::EEXIST,
@@ -29,9 +35,8 @@ pub(super) fn of(error: &VfsError) -> Errno {
         VfsError::BadHandle => Errno::EBADF,
         VfsError::Invalid => Errno::EINVAL,
         VfsError::NameTooLong => Errno::ENAMETOOLONG,
-        VfsError::NoSpace => Errno::ENOSPC,
         VfsError::Unsupported => Errno::EOPNOTSUPP,
-        VfsError::Io { source } => of_io(source),
+        VfsError::Io { source, .. } => of_io(source),
     }
 }
 
@@ -48,21 +53,23 @@ fn of_io(source: &io::Error) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::CatalogError;
+    use crate::model::VersionNumber;
 
     fn io(errno: Errno) -> VfsError {
-        VfsError::Io { source: io::Error::from_raw_os_error(errno.code()) }
+        VfsError::Io { doing: "test", source: io::Error::from_raw_os_error(errno.code()) }
     }
 
     /// Every variant has its number; a new one fails to compile in `of`.
     #[test]
     fn each_fact_has_its_number() {
         let table = [
-            (VfsError::Held {}, Errno::EBUSY),
-            (VfsError::Stale {}, Errno::EBUSY),
-            (VfsError::LeaseLost {}, Errno::EBUSY),
-            (VfsError::Tainted {}, Errno::EIO),
-            (VfsError::Corrupt {}, Errno::EIO),
-            (VfsError::Catalog { source: io::Error::other("disk") }, Errno::EIO),
+            (VfsError::Held { lease: None }, Errno::EBUSY),
+            (VfsError::Stale { base: VersionNumber(1), head: VersionNumber(2) }, Errno::EBUSY),
+            (VfsError::LeaseLost, Errno::EBUSY),
+            (VfsError::Tainted, Errno::EIO),
+            (VfsError::InUse, Errno::EBUSY),
+            (VfsError::Catalog { source: CatalogError::BadTtl }, Errno::EIO),
             (VfsError::Reopen, Errno::ESTALE),
             (VfsError::NotFound, Errno::ENOENT),
             (VfsError::Exists, Errno::EEXIST),
@@ -77,7 +84,6 @@ mod tests {
             (VfsError::BadHandle, Errno::EBADF),
             (VfsError::Invalid, Errno::EINVAL),
             (VfsError::NameTooLong, Errno::ENAMETOOLONG),
-            (VfsError::NoSpace, Errno::ENOSPC),
             (VfsError::Unsupported, Errno::EOPNOTSUPP),
             (io(Errno::ENOSPC), Errno::ENOSPC),
             (io(Errno::EDQUOT), Errno::EDQUOT),
