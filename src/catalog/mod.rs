@@ -83,6 +83,8 @@ pub struct Actor {
     pub take_from_writers: bool,
     /// The user and group that files of the head tree belong to in this checkout.
     pub owner: (u32, u32),
+    /// Whether a lease on an artifact of the head tree was granted since: it has to survive a power cut.
+    pub(crate) granted: std::cell::Cell<bool>,
 }
 
 impl Actor {
@@ -218,6 +220,20 @@ impl Catalog {
         let value = body(&tx)?;
         tx.commit().map_err(doing("commit"))?;
         writer.unsynced = durability == Durability::Grouped;
+        Ok(value)
+    }
+
+    /// Runs one transaction that changes drafts. A lease that it grants survives a power cut, whatever the drafts do.
+    fn write_draft<T>(
+        &self,
+        actor: &Actor,
+        durability: Durability,
+        body: impl FnOnce(&Transaction<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let value = self.write(durability, body)?;
+        if actor.granted.take() && durability == Durability::Grouped {
+            self.sync()?;
+        }
         Ok(value)
     }
 

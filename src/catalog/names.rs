@@ -100,13 +100,12 @@ impl Catalog {
     /// Makes a new name. A name of the head tree that the checkout had removed keeps its artifact.
     pub fn create_entry(&self, actor: &Actor, place: &Place, new: &NewEntry) -> Result<Entry> {
         let seq = Seq(self.next_number()?);
-        self.write(Durability::Grouped, |tx| create(tx, actor, place, new, seq))
+        self.write_draft(actor, Durability::Grouped, |tx| create(tx, actor, place, new, seq))
     }
 
     /// Removes a name that is no directory; returns what it was.
     pub fn unlink(&self, actor: &Actor, place: &Place) -> Result<Entry> {
-        let durability = self.durability_for(actor, place)?;
-        self.write(durability, |tx| {
+        self.write_draft(actor, Durability::Grouped, |tx| {
             let entry = view::lookup(tx, actor.checkout, place)?.ok_or(CatalogError::NotFound)?;
             if entry.kind == Kind::Directory {
                 return Err(CatalogError::IsDirectory);
@@ -118,8 +117,7 @@ impl Catalog {
 
     /// Removes an empty directory; returns what it was.
     pub fn rmdir(&self, actor: &Actor, place: &Place) -> Result<Entry> {
-        let durability = self.durability_for(actor, place)?;
-        self.write(durability, |tx| {
+        self.write_draft(actor, Durability::Grouped, |tx| {
             let entry = view::lookup(tx, actor.checkout, place)?.ok_or(CatalogError::NotFound)?;
             check_removable_dir(tx, actor, &entry)?;
             remove(tx, actor, place, &entry)?;
@@ -131,8 +129,7 @@ impl Catalog {
     pub fn rename(&self, actor: &Actor, request: &RenameRequest) -> Result<Renamed> {
         let RenameRequest { from, to, .. } = request;
         let spare = (Seq(self.next_number()?), request.spare);
-        let durability = self.durability_for(actor, from)?.max_with(self.durability_for(actor, to)?);
-        self.write(durability, |tx| {
+        self.write_draft(actor, Durability::Grouped, |tx| {
             let source = view::lookup(tx, actor.checkout, from)?.ok_or(CatalogError::NotFound)?;
             let target = view::lookup(tx, actor.checkout, to)?;
             let content = request.content.as_ref();
@@ -144,23 +141,6 @@ impl Catalog {
                 (_, target) => renaming.replace(source, target),
             }
         })
-    }
-
-    /// A change of a name costs a sync only where it grants a lease on an artifact of the head tree.
-    fn durability_for(&self, actor: &Actor, place: &Place) -> Result<Durability> {
-        self.read(|conn| {
-            let entry = view::lookup(conn, actor.checkout, place)?.filter(|entry| entry.head.is_some());
-            let Some(entry) = entry else { return Ok(Durability::Grouped) };
-            let lease = leases::lease_of(conn, entry.artifact)?;
-            let held = lease.is_some_and(|l| l.holder == actor.holder && l.is_live(actor.now));
-            Ok(if held { Durability::Grouped } else { Durability::Full })
-        })
-    }
-}
-
-impl Durability {
-    fn max_with(self, other: Self) -> Self {
-        if self == Self::Full { self } else { other }
     }
 }
 
@@ -273,18 +253,16 @@ fn remove(tx: &Transaction<'_>, actor: &Actor, place: &Place, entry: &Entry) -> 
 
 /// Clears a name of a checkout: the head's own name is marked as gone, another is forgotten.
 fn take_name(tx: &Transaction<'_>, actor: &Actor, place: &Place, entry: &Entry) -> Result<()> {
-    let at_home = view::head_at(tx, place)?.is_some_and(|head| head.artifact == entry.artifact);
-    let hides_head = view::head_at(tx, place)?.is_some();
-    if at_home {
-        let base = match entry.layer {
-            Layer::Draft { base, .. } => base,
-            Layer::Head => entry.head,
-        };
-        mark_gone(tx, actor, place, base)
-    } else if hides_head {
-        mark_gone(tx, actor, place, None)
-    } else {
-        forget_name(tx, actor.checkout, place)
+    match view::head_at(tx, place)? {
+        Some(head) if head.artifact == entry.artifact => {
+            let base = match entry.layer {
+                Layer::Draft { base, .. } => base,
+                Layer::Head => entry.head,
+            };
+            mark_gone(tx, actor, place, base)
+        }
+        Some(_) => mark_gone(tx, actor, place, None),
+        None => forget_name(tx, actor.checkout, place),
     }
 }
 

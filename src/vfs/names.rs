@@ -219,22 +219,19 @@ impl Vfs {
         Ok(())
     }
 
-    /// The node of a name that is no more goes on for who has it open; its files go now or with the last handle.
+    /// The node of a name that is no more goes on for who has it open; its files go at once.
     pub(super) fn after_removal(&self, gone: &Entry) {
         let working = self.nodes.switched(gone.artifact);
         self.forget_switch(gone.artifact);
         let node = working.or_else(|| self.nodes.get(gone.ino));
         let Some(node) = node else { return self.delete_files(&gone.content, None) };
         let claim = node.claim();
-        let open = {
+        {
             let mut state = claim.node.lock();
             state.fate = Fate::Unlinked;
             state.attrs.ctime = self.now().wall;
-            state.handles > 0
-        };
-        if !open {
-            self.drop_bytes(&claim.node);
         }
+        self.drop_files(&claim.node);
     }
 
     /// Moves a name, over what is there or not, or swaps two.

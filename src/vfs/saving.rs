@@ -102,23 +102,24 @@ impl Vfs {
         }
     }
 
-    /// After the last writer of a working node that never became a draft, the name is the version again.
+    /// After the last writer of a node without a draft, the name is the version again: this node, if a check-in made
+    /// it the version's, or the one that it was switched from.
     fn settle_name(&self, node: &Arc<Node>) {
         let (artifact, undrafted) = {
-            let mut state = node.lock();
+            let state = node.lock();
             let clean = state.writers == 0 && state.working.is_none();
-            state.immutable |= clean && state.drafted && self.is_version_ino(&state, node);
             (state.artifact, clean && !state.drafted && state.fate == Fate::Named)
         };
-        if undrafted && self.nodes.unswitch(artifact) {
-            self.invalidate_name(artifact);
+        if !undrafted {
+            return;
         }
-    }
-
-    /// A working node keeps its own number until a check-in makes it a version's.
-    fn is_version_ino(&self, state: &super::node::State, node: &Node) -> bool {
-        let head = self.workspace.catalog().entry_of(self.checkout, state.artifact);
-        head.is_ok_and(|entry| entry.is_some_and(|entry| entry.head_ino == Some(node.ino)))
+        let switched = self.nodes.unswitch(artifact);
+        match self.workspace.catalog().entry_of(self.checkout, artifact) {
+            Ok(Some(entry)) if entry.ino == node.ino => node.lock().refresh(&entry, self.shown_attrs(&entry)),
+            Ok(_) if switched => self.invalidate_name(artifact),
+            Ok(_) => {}
+            Err(error) => self.note_problem(format!("artifact {artifact}: its name can't be read: {error}")),
+        }
     }
 
     fn after_handle(&self, open: &OpenFile) {
@@ -136,7 +137,7 @@ impl Vfs {
             }
         };
         if last && open.node.lock().fate == Fate::Unlinked {
-            self.drop_bytes(&open.node);
+            self.drop_files(&open.node);
         }
         if last && open.node.lock().lookups == 0 {
             self.forget(open.node.ino, 0);
@@ -294,8 +295,14 @@ impl Vfs {
         } else {
             self.begin_copy(&claim, keep)?
         };
-        claim.node.lock().working = Some(working);
-        Ok(())
+        let path = working.path.clone();
+        let unlinked = {
+            let mut state = claim.node.lock();
+            state.working = Some(working);
+            state.fate == Fate::Unlinked
+        };
+        // Bytes without a name are nobody's after a crash.
+        if unlinked { fs::remove_file(path).map_err(io("unlink a working file")) } else { Ok(()) }
     }
 
     fn is_written_in_place(&self, node: &Node) -> Result<bool> {
@@ -472,15 +479,15 @@ impl Vfs {
         }
     }
 
-    /// Deletes all that a node without a name and handles has.
-    pub(super) fn drop_bytes(&self, node: &Node) {
+    /// Deletes the files of a node without a name: open handles keep what they have open.
+    pub(super) fn drop_files(&self, node: &Node) {
         let (content, working) = {
-            let mut state = node.lock();
-            (std::mem::replace(&mut state.content, Content::None), state.working.take())
+            let state = node.lock();
+            (state.content.clone(), state.working.as_ref().map(|working| working.path.clone()))
         };
         self.delete_files(&content, None);
-        if let Some(working) = working {
-            let _ = fs::remove_file(&working.path);
+        if let Some(path) = working {
+            let _ = fs::remove_file(path);
         }
     }
 
