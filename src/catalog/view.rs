@@ -313,26 +313,7 @@ pub(super) fn children(
     Ok(entries)
 }
 
-/// The names above a place, from its directory up to the root, in the head tree.
-pub(super) fn ancestors(conn: &Connection, parent: Seq) -> Result<Vec<Seq>> {
-    let sql = "WITH RECURSIVE up (artifact) AS (
-          SELECT ?1 UNION SELECT h.parent FROM head h JOIN up ON h.artifact = up.artifact)
-        SELECT artifact FROM up WHERE artifact > 0 LIMIT 4096";
-    many(conn, "walk to the root", sql, [parent.0], |row| row.get(0).map(Seq))
-}
-
-/// Whether an inode number is a version's or draft's of an artifact; for descriptors that outlived a remount.
-pub(super) fn artifact_of_ino(conn: &Connection, checkout: CheckoutId, ino: Ino) -> Result<Option<Seq>> {
-    let sql = "SELECT artifact FROM draft WHERE checkout = ?1 AND ino = ?2 UNION SELECT artifact FROM head WHERE ino = ?2";
-    one(conn, "find an inode", sql, (checkout.0, ino_code(ino)), |row| row.get(0).map(Seq))
-}
-
 /// Whether two contents are the same bytes, as far as rows can tell.
 pub(super) fn same_content(a: &Content, b: &Content) -> bool {
     a == b && !matches!(a, Content::Staged(_) | Content::Direct(_))
-}
-
-/// Whether an entry is changed in the checkout.
-pub(super) fn is_draft(entry: &Entry) -> bool {
-    matches!(entry.layer, Layer::Draft { .. })
 }

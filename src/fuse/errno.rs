@@ -90,7 +90,7 @@ mod tests {
             (io(Errno::ENXIO), Errno::ENXIO),
             (io(Errno::ENOSYS), Errno::EOPNOTSUPP),
             (io(Errno::ESTALE), Errno::EIO),
-            (VfsError::Io { source: io::Error::other("no number") }, Errno::EIO),
+            (VfsError::Io { doing: "test", source: io::Error::other("no number") }, Errno::EIO),
         ];
         for (error, expected) in table {
             assert_eq!(of(&error), expected, "{error:?}");

@@ -44,7 +44,8 @@ impl Handles {
         self.open.write().remove(&handle)
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.open.read().is_empty()
+    /// Every open handle.
+    pub fn all(&self) -> Vec<Handle> {
+        self.open.read().keys().copied().collect()
     }
 }

@@ -59,7 +59,7 @@ impl Vfs {
             _ => return Err(VfsError::Invalid),
         }
         if request.read && !request.write {
-            self.seen.note(caller, artifact, base);
+            self.seen.note(caller, artifact, base, self.now());
         }
         if !request.write {
             return if immutable {

@@ -17,7 +17,7 @@ impl Vfs {
             let state = node.lock();
             (state.artifact, state.base)
         };
-        let seen = self.seen.by(caller, artifact).or(base);
+        let seen = self.seen.by(caller, artifact, self.now()).or(base);
         self.lease(node, seen, true)
     }
 
@@ -81,7 +81,7 @@ impl Vfs {
     pub(super) fn check_seen(&self, caller: &Caller, target: Option<&Entry>) -> Result<()> {
         let Some(target) = target.filter(|target| target.scratch == Scratch::No) else { return Ok(()) };
         let Some(head) = target.head else { return Ok(()) };
-        match self.seen.by(caller, target.artifact) {
+        match self.seen.by(caller, target.artifact, self.now()) {
             Some(base) if base < head && !crate::vfs::sync::is_drafted(target) => {
                 Err(CatalogError::Stale { artifact: target.artifact, base, head }.into())
             }

@@ -61,9 +61,15 @@ impl Vfs {
         open.chain(self.problems.lock().iter().cloned()).collect()
     }
 
-    /// Ends the publisher's thread.
-    pub fn stop(&self) {
+    /// Ends the checkout's service when no more requests can come: the kernel tells nobody of handles that were open
+    /// at that time. Says what could not be saved.
+    pub fn close(&self) -> Vec<String> {
+        for handle in self.handles.all() {
+            self.release(handle);
+        }
+        let left = self.drain();
         self.publisher.stop();
+        left
     }
 }
 
