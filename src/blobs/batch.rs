@@ -113,7 +113,7 @@ impl DiskStore {
         let published = self.publish(&candidates);
         let mut published = candidates.into_iter().zip(published).map(|(candidate, result)| {
             if result.is_err() {
-                self.discard(&candidate.name);
+                self.discard(&candidate);
             }
             result.map(|()| (candidate.digest, candidate.size))
         });
@@ -130,14 +130,14 @@ impl DiskStore {
         for file in &mut batch.files {
             let Ok(candidate) = file else { continue };
             if let Err(source) = self.sync_alone(candidate) {
-                self.discard(&candidate.name);
-                let path = self.staging.join(&candidate.name);
-                *file = Err(BlobError::Sync { path, source });
+                self.discard(candidate);
+                *file = Err(candidate.sync_error(self, source));
             }
         }
     }
 
     fn sync_alone(&self, candidate: &Candidate) -> io::Result<()> {
-        self.steps.sync_file(&sys::open_file_at(&self.staging_dir, &candidate.name)?)
+        let Some(name) = &candidate.name else { return Ok(()) };
+        self.steps.sync_file(&sys::open_file_at(&self.staging_dir, name)?)
     }
 }
