@@ -71,6 +71,7 @@ impl DiskStore {
         results.into_iter().map(finish).collect()
     }
 
+    /// Opens a staging file and gives it the mode and the mtime of a new blob.
     fn open_sealed(&self, path: &Path) -> Result<Sealed, BlobError> {
         let not_staged = || BlobError::NotStaged { path: path.to_owned() };
         let name =
@@ -86,11 +87,17 @@ impl DiskStore {
         if metadata.permissions().mode() & 0o7777 != BLOB_MODE {
             self.steps.set_mode(&file).map_err(BlobError::io("set the mode of", path))?;
         }
-        Ok(Sealed { name: name.to_owned(), file, before: Stamp::of(&metadata) })
+        // A sweep goes by mtime: bytes that waited long in staging are a new blob nevertheless.
+        self.steps.touch(&file).map_err(BlobError::io("freshen", path))?;
+        let before = Stamp::of(&file.metadata().map_err(BlobError::io("stat", path))?);
+        Ok(Sealed { name: name.to_owned(), file, before })
     }
 
-    /// Hashes on the processors what the disk writes at the same time.
+    /// Hashes on the processors what the disk writes at the same time: the longer of the two is what it takes.
     fn hash_and_sync(&self, sealed: &[Sealed]) -> Vec<Result<Candidate, BlobError>> {
+        if sealed.is_empty() {
+            return Vec::new();
+        }
         let (synced, hashed) = thread::scope(|scope| {
             let syncing = scope.spawn(|| self.sync(sealed));
             let hashed = in_parallel(sealed, |sealed| hash_file(&sealed.file));
@@ -136,6 +143,9 @@ impl DiskStore {
     ) -> Vec<Result<(Digest, u64), BlobError>> {
         let noted = |one: &Candidate| Some((self.staging.join(one.name.as_ref()?), one.digest));
         let digests: Vec<_> = ready.iter().filter_map(noted).collect();
+        if digests.is_empty() {
+            return Vec::new();
+        }
         if let Err(source) = note(&digests) {
             let refuse = |(path, _)| Err(BlobError::NotNoted { path, source: Arc::clone(&source) });
             return digests.into_iter().map(refuse).collect();

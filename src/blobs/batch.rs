@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
 use super::hashing::BUFFER_BYTES;
@@ -44,7 +44,7 @@ impl DiskStore {
         stored: &mut dyn FnMut(usize, Result<(Digest, u64), BlobError>),
     ) -> Result<(), BlobError> {
         let (batches, waiting) = sync_channel(BATCHES_WAITING);
-        let (outcomes, done) = sync_channel(BATCHES_WAITING + 2);
+        let (outcomes, done) = channel();
         let mut number = 0;
         let mut report = |outcomes: Outcomes| {
             for outcome in outcomes {
@@ -96,7 +96,7 @@ impl DiskStore {
         Ok(batch)
     }
 
-    fn land_all(&self, batches: &Receiver<Batch>, outcomes: &SyncSender<Outcomes>) {
+    fn land_all(&self, batches: &Receiver<Batch>, outcomes: &Sender<Outcomes>) {
         for batch in batches {
             outcomes.send(self.land(batch)).expect("BUG: the other thread waits for all outcomes");
         }

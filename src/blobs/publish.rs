@@ -103,9 +103,10 @@ impl DiskStore {
     ) -> Result<(), BlobError> {
         let failed = |path, source| Err(BlobError::Sync { path, source });
         if let Placed::Twin(first) = *placed
-            && let Err(BlobError::Sync { path, source }) = &earlier[first]
+            && let Err(error) = &earlier[first]
         {
-            return failed(path.clone(), repeat(source));
+            let source = error.io_error().map_or_else(|| io::ErrorKind::NotFound.into(), repeat);
+            return failed(self.path_of(&candidate.digest), source);
         }
         let Barrier::Each(failures) = barrier else { return Ok(()) };
         let fan_out = fan_out_of(&candidate.digest);
@@ -194,7 +195,9 @@ impl DiskStore {
         };
         match self.verify(&file, digest) {
             Ok(()) => Ok(Present::Whole(file)),
-            Err(BlobError::Corrupt { .. } | BlobError::NotAFile { .. }) => Ok(Present::Rubbish),
+            Err(BlobError::Corrupt { .. } | BlobError::NotAFile { .. } | BlobError::Unsettled { .. }) => {
+                Ok(Present::Rubbish)
+            }
             Err(BlobError::Io { source, .. }) if sys::is_unreadable(&source) => Ok(Present::Rubbish),
             Err(error) => Err(error),
         }
@@ -269,6 +272,7 @@ impl<'a> Round<'a> {
 }
 
 impl DiskStore {
+    /// Opens a fan-out directory, and makes it if it is missing.
     fn open_or_make_fan_out(&self, number: u8) -> Result<File, BlobError> {
         let name = OsString::from(fan_out_name(number));
         if let Some(dir) = self.open_fan_out(&name)? {

@@ -122,6 +122,7 @@ fn an_adopted_file_becomes_the_blob_itself() {
     let store = place.store();
     let path = place.stage("save", b"document");
     fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    File::open(&path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
     let inode = fs::metadata(&path).unwrap().ino();
     let results = store.adopt(&[path]);
     assert_eq!(results[0].as_ref().unwrap(), &(digest_of(b"document"), 8));
@@ -545,4 +546,73 @@ fn an_import_tells_each_result_in_order_and_leaves_no_temporary_file() {
     }
     assert!(place.staged().is_empty());
     assert_eq!(place.blobs().len(), 4000);
+}
+
+#[test]
+fn bytes_are_synced_before_the_rename_and_directories_after_it() {
+    use Step::{Create, MakeDir, Remove, Rename, SyncDir, SyncFile, SyncFilesystem, Touch, Write};
+    let place = Place::new();
+    let plan = Arc::new(FaultPlan::new());
+    let store = place.store().with_faults(plan.clone());
+    let taken = |plan: &FaultPlan| {
+        let seen = plan.seen();
+        plan.arm(usize::MAX, Fault::Error(EIO));
+        seen
+    };
+
+    put(&store, b"first");
+    assert_eq!(
+        taken(&plan),
+        [Create, Write, SyncFile, MakeDir, Rename, SyncDir, SyncDir],
+        "objects/ is synced, too"
+    );
+    put(&store, b"first");
+    assert_eq!(taken(&plan), [Touch, SyncDir, SyncFile], "and not written again");
+
+    let [one, two] = ["one", "two"].map(|name| place.stage(name, b"adopted"));
+    fs::set_permissions(&one, Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(&two, Permissions::from_mode(0o600)).unwrap();
+    assert!(store.adopt(&[one])[0].is_ok());
+    assert_eq!(taken(&plan), [Touch, SyncFile, MakeDir, Rename, SyncDir, SyncDir]);
+    assert!(store.adopt(&[two])[0].is_ok());
+    assert_eq!(
+        taken(&plan),
+        [Touch, SyncFile, Touch, SyncDir, SyncFile, Remove],
+        "removed when all is durable"
+    );
+
+    import(&store, &(0..9_u8).map(|i| vec![i]).collect::<Vec<_>>());
+    let seen = taken(&plan);
+    let barriers: Vec<_> = (0..seen.len()).filter(|i| seen[*i] == SyncFilesystem).collect();
+    let renames: Vec<_> = (0..seen.len()).filter(|i| seen[*i] == Rename).collect();
+    assert_eq!((barriers.len(), renames.len()), (2, 9), "two barriers for all");
+    assert!(renames.iter().all(|rename| (barriers[0]..barriers[1]).contains(rename)));
+    assert!(seen[..barriers[0]].iter().all(|step| matches!(step, Create | Write)));
+}
+
+#[test]
+fn a_source_longer_than_all_buffers_is_stored_whole() {
+    let place = Place::new();
+    let store = place.store();
+    let bytes: Vec<u8> = (0..9_000_001_u32).map(|i| (i / 7 % 256) as u8).collect();
+    assert_eq!(store.put(&mut &bytes[..]).unwrap(), (digest_of(&bytes), bytes.len() as u64));
+    assert!(read(&store, &digest_of(&bytes)) == bytes);
+}
+
+#[test]
+fn many_threads_may_adopt_the_same_bytes() {
+    let place = Place::new();
+    let store = place.store();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (place, store) = (&place, &store);
+            scope.spawn(move || {
+                let stage = |i: u8| place.stage(&format!("{thread}-{i}"), &[i % 7]);
+                let results = store.adopt(&(0..20).map(stage).collect::<Vec<_>>());
+                assert!(results.iter().all(Result::is_ok), "{results:?}");
+            });
+        }
+    });
+    assert_eq!((place.staged().len(), place.blobs().len()), (0, 7));
+    place.assert_whole();
 }
