@@ -2,11 +2,13 @@
 #![allow(unsafe_code, reason = "this module exists to hold it")]
 
 mod files;
+mod filesystems;
 mod mount;
 mod process;
 mod time;
 
 pub use files::*;
+pub use filesystems::*;
 pub use mount::*;
 pub use process::*;
 pub use time::*;
