@@ -12,7 +12,8 @@ use crate::engine::{ImportReport, ImportRequest};
 
 #[derive(Serialize)]
 pub(super) struct ImportForm {
-    change: i64,
+    /// Null if every file was there already.
+    change: Option<i64>,
     files: u64,
     bytes: u64,
     skipped: Vec<SkippedForm>,
@@ -29,7 +30,7 @@ impl ImportForm {
     pub(super) fn of(report: &ImportReport) -> Self {
         let skipped = report.skipped.iter();
         Self {
-            change: report.change.0,
+            change: report.change.map(|change| change.0),
             files: report.files,
             bytes: report.bytes,
             skipped: skipped
@@ -64,5 +65,6 @@ pub(super) fn print_report(out: &mut dyn Write, report: &ImportReport) -> io::Re
         writeln!(out, "skipped {}: {}", one_line(&path.display().to_string()), one_line(reason))?;
     }
     let files = if report.files == 1 { "file" } else { "files" };
-    writeln!(out, "change {}: {} {files}, {}", report.change, report.files, human_size(report.bytes))
+    let Some(change) = report.change else { return writeln!(out, "nothing to import") };
+    writeln!(out, "change {change}: {} {files}, {}", report.files, human_size(report.bytes))
 }

@@ -22,8 +22,8 @@ impl ImportBar {
 
     /// Shows how far the import is.
     pub(super) fn update(&self, progress: &ImportProgress) {
-        if let Some(total) = progress.total_files.filter(|total| self.0.length() != Some(*total)) {
-            self.0.set_length(total);
+        if self.0.length() != Some(progress.total_files) {
+            self.0.set_length(progress.total_files);
             self.0.set_style(style("{bar:30} {pos}/{len} files  {msg}  {eta} left"));
         }
         self.0.set_position(progress.files);

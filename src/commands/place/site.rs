@@ -195,7 +195,7 @@ impl Site {
         match self.workspace.live_mount(&self.holder)? {
             Some(mount) => Ok(Box::new(Remote::of(&self.workspace, &self.holder, mount)?)),
             None => {
-                Ok(Box::new(self.workspace.detached(self.holder.clone(), self.workspace.policy().ttl_ms)))
+                Ok(Box::new(self.workspace.detached(&self.holder, self.workspace.policy().ttl_ms)?))
             }
         }
     }
