@@ -3,12 +3,16 @@
 
 mod files;
 mod filesystems;
+mod host;
+mod inotify;
 mod mount;
 mod process;
 mod time;
 
 pub use files::*;
 pub use filesystems::*;
+pub use host::*;
+pub use inotify::*;
 pub use mount::*;
 pub use process::*;
 pub use time::*;
