@@ -64,7 +64,10 @@ pub(super) fn print_report(out: &mut dyn Write, report: &ImportReport) -> io::Re
     for (path, reason) in &report.skipped {
         writeln!(out, "skipped {}: {}", one_line(&path.display().to_string()), one_line(reason))?;
     }
-    let files = if report.files == 1 { "file" } else { "files" };
-    let Some(change) = report.change else { return writeln!(out, "nothing to import") };
-    writeln!(out, "change {change}: {} {files}, {}", report.files, human_size(report.bytes))
+    let files = if report.files == 1 { "1 file".into() } else { format!("{} files", report.files) };
+    let size = human_size(report.bytes);
+    match report.change {
+        Some(change) => writeln!(out, "change {change}: {files}, {size}"),
+        None => writeln!(out, "nothing new in {files}, {size}"),
+    }
 }
