@@ -211,7 +211,7 @@ impl Daemon<'_> {
             self.clock.sleep(BUSY_PAUSE);
         }
         tracing::warn!(
-            "files are still open: the mount is taken out of the tree, and what is not saved yet is lost to it"
+            "files are still open: the mount is taken out of the tree, and whoever has them open gets errors soon"
         );
         drain(&self.vfs);
         if let Err(error) = self.detach() {

@@ -66,6 +66,9 @@ pub enum CommandError {
     /// The daemon of the mount that the path is in has ended without unmounting.
     #[error("{}: in a dead mount; mount it again, or use -w", .0.display())]
     DeadMount(PathBuf),
+    /// The mount is another user's, and keeps everybody else out.
+    #[error("{}: another user's mount; act as that user, or use -w and --as", .0.display())]
+    ForeignMount(PathBuf),
     /// The path is another name (a bind mount) of a mount.
     #[error("{}: another name of the mount {}; unmount that one", path.display(), mountpoint.display())]
     Alias {

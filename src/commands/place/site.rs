@@ -150,7 +150,10 @@ fn login_name() -> String {
 /// The holder of the checkout that a mount shows, as the mount itself tells.
 pub fn holder_of_mount(mounts: &MountTable, mount: &Mount) -> Result<Holder> {
     let mountpoint = &mounts.original(mount).mountpoint;
-    let value = sys::xattr(mountpoint, HOLDER_XATTR).map_err(|source| unreadable(mountpoint, source))?;
+    let value = sys::xattr(mountpoint, HOLDER_XATTR).map_err(|source| match source.kind() {
+        std::io::ErrorKind::PermissionDenied => CommandError::ForeignMount(mountpoint.clone()),
+        _ => unreadable(mountpoint, source),
+    })?;
     let text = value.and_then(|bytes| String::from_utf8(bytes).ok());
     let text = text.ok_or_else(|| CommandError::NotAMount(mountpoint.clone()))?;
     text.parse().map_err(|source| CommandError::BadHolder { text, source })
@@ -194,9 +197,7 @@ impl Site {
     pub fn ops(&self) -> Result<Box<dyn CheckoutOps>> {
         match self.workspace.live_mount(&self.holder)? {
             Some(mount) => Ok(Box::new(Remote::of(&self.workspace, &self.holder, mount)?)),
-            None => {
-                Ok(Box::new(self.workspace.detached(&self.holder, self.workspace.policy().ttl_ms)?))
-            }
+            None => Ok(Box::new(self.workspace.detached(&self.holder, self.workspace.policy().ttl_ms)?)),
         }
     }
 
