@@ -4,7 +4,6 @@
 # What a script mounts or starts it tells `track_mount` and `track_pid`; after `clean_up_at_exit` all of it is unmounted
 # and stopped, whichever way the script ends. Nothing is ever killed by name.
 
-# shellcheck disable=SC2034  # the scripts that source this file use these
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 TEST_USER=leasehold-test
 APT_UPDATED=
@@ -19,7 +18,13 @@ die() {
     exit 1
 }
 is_root() { [ "$(id -u)" = 0 ]; }
-have() { command -v "$1" >/dev/null 2>&1; }
+# Says whether a command, or a file given by its absolute path, is there.
+have() {
+    case $1 in
+        /*) [ -e "$1" ] ;;
+        *) command -v "$1" >/dev/null 2>&1 ;;
+    esac
+}
 
 # Runs a command as root: directly, or by sudo for an ordinary user.
 as_root() {
@@ -44,7 +49,7 @@ apt_quietly() {
     rm -f "$log"
 }
 
-# Installs Debian packages: need_packages PACKAGE:COMMAND... installs each PACKAGE whose COMMAND is absent.
+# Installs Debian packages: need_packages PACKAGE:COMMAND... installs each PACKAGE whose COMMAND (or file) is absent.
 need_packages() {
     local pair missing=()
     for pair; do
@@ -148,22 +153,96 @@ clean_up_at_exit() {
     trap 'exit 143' TERM
 }
 
-# Makes a directory for this run that ordinary users can enter; removed at exit. Prints nothing, sets WORK.
+# Makes a directory for this run that ordinary users can enter, removed at exit; sets WORK.
+# /var/tmp, because /tmp may be memory, where neither speed nor durability is that of a disk.
 make_work_dir() {
-    WORK=$(mktemp -d "${1:-${TMPDIR:-/var/tmp}}/leasehold.XXXXXX")
+    WORK=$(mktemp -d "${TMPDIR:-/var/tmp}/leasehold.XXXXXX")
     chmod 755 "$WORK"
     track_dir "$WORK"
 }
 
-# Builds the release binary and copies it where ordinary users can run it; sets LEASEHOLD.
+# Builds the program, `debug` or `release`, and sets LEASEHOLD to it. With a work directory it is a copy in there, which
+# ordinary users can run wherever the sources are, and which a later build doesn't replace under a running mount.
+# LEASEHOLD_BIN, if set, is taken instead of a build.
 need_leasehold() {
+    if [ -n "${LEASEHOLD_BIN:-}" ]; then
+        LEASEHOLD=$LEASEHOLD_BIN
+    else
+        build_leasehold "$1"
+    fi
+    [ -n "${WORK:-}" ] || return 0
+    install -D -m 755 "$LEASEHOLD" "$WORK/bin/leasehold"
+    LEASEHOLD=$WORK/bin/leasehold
+}
+
+build_leasehold() {
+    local profile=$1 flags=()
+    [ "$profile" = debug ] || flags=(--release)
     have cargo || die "Rust is missing: see https://rustup.rs"
-    (cd "$REPO" && cargo build --release --locked --quiet) || die "the build failed"
-    # shellcheck disable=SC2034
-    LEASEHOLD=$(cargo_target_dir)/release/leasehold
+    (cd "$REPO" && cargo build --locked --quiet --bin leasehold "${flags[@]}") || die "the build failed"
+    LEASEHOLD=$(cargo_target_dir)/$profile/leasehold
 }
 
 cargo_target_dir() {
     (cd "$REPO" && cargo metadata --format-version 1 --no-deps --locked) |
         sed 's/.*"target_directory":"\([^"]*\)".*/\1/'
+}
+
+# Runs a command as the one whose mounts are under test: PRINCIPAL is `user` for the ordinary test user, else oneself.
+as_principal() {
+    if [ "${PRINCIPAL:-self}" = user ]; then
+        as_test_user "$@"
+    else
+        "$@"
+    fi
+}
+
+# Makes a directory that belongs to the principal.
+principal_dir() {
+    mkdir -p "$1"
+    [ "${PRINCIPAL:-self}" != user ] || chown "$TEST_USER:" "$1"
+}
+
+# Makes and mounts a workspace below DIR (DIR/ws on DIR/mnt): mount_workspace DIR FROM [OPTION...]; FROM may be empty.
+mount_workspace() {
+    local dir=$1 from=$2
+    shift 2
+    principal_dir "$dir"
+    principal_dir "$dir/mnt"
+    as_principal "$LEASEHOLD" init "$dir/ws" ${from:+--from "$from"} >/dev/null || return 1
+    track_mount "$dir/mnt"
+    as_principal "$LEASEHOLD" mount "$dir/ws" "$dir/mnt" "$@" || return 1
+    is_mounted "$dir/mnt"
+}
+
+# Adds up suites that end with the line `N passed, N failed`: run_counted LABEL COMMAND...
+# Sets nothing but the totals PASSED and FAILED; a suite without that line counts as one failure.
+PASSED=0
+FAILED=0
+run_counted() {
+    local label=$1 line log status=0
+    shift
+    log=$(mktemp)
+    say "== $label"
+    "$@" 2>&1 | tee "$log" || status=$?
+    line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1 || true)
+    rm -f "$log"
+    add_counts "$label" "$status" "$line"
+}
+
+add_counts() {
+    local label=$1 status=$2 line=$3 passed=0 failed=0
+    [[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed ]] && passed=${BASH_REMATCH[1]} failed=${BASH_REMATCH[2]}
+    if [ "$failed" = 0 ] && { [ -z "$line" ] || [ "$status" != 0 ]; }; then
+        say "FAILED $label: ended with status $status${line:+ after \"$line\"}"
+        failed=1
+    fi
+    PASSED=$((PASSED + passed))
+    FAILED=$((FAILED + failed))
+}
+
+# Prints the totals as the last line and fails if anything did.
+print_totals() {
+    say "$PASSED passed, $FAILED failed"
+    [ "$FAILED" = 0 ] && [ "$PASSED" -gt 0 ]
 }
