@@ -3,8 +3,9 @@
 #
 # A sample is one number of seconds, a line in $WORK/samples/ROW.FS.
 
-# Keeps one sample: keep_sample ROW FS SECONDS
+# Keeps one sample: keep_sample ROW FS SECONDS. A load that failed printed no number: that ends the run, lest a table lie.
 keep_sample() {
+    [[ $3 =~ ^[0-9.]+$ ]] || die "the load $1 failed on $2"
     mkdir -p "$WORK/samples"
     echo "$3" >>"$WORK/samples/$1.$2"
 }
