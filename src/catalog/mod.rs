@@ -1,1 +1,257 @@
-//! catalog
+//! The durable state: tree, drafts, leases, history. One function per domain operation, each one transaction.
+//!
+//! Locking: one connection writes, behind a mutex of its own; readers have connections of their own and never wait
+//! for it (WAL). Other processes share the file; `BEGIN IMMEDIATE` waits up to [`BUSY_TIMEOUT`] for them.
+//!
+//! Performance: a [`Durability::Grouped`] commit survives the death of the process and costs no sync; what a power
+//! cut may take of it is bounded by calling [`Catalog::sync`] each second. A [`Durability::Full`] commit syncs.
+
+mod error;
+mod leases;
+mod names;
+mod rows;
+mod saves;
+mod schema;
+mod view;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+pub use error::CatalogError;
+pub use leases::LeaseFilter;
+pub use names::{NewEntry, RenameMode, RenameRequest, Renamed};
+pub use saves::{AttrChange, Save, Saved};
+
+use crate::ids::Ids;
+use crate::model::{ArtifactId, Attrs, CheckoutId, Entry, Holder, Ino, Instant, Kind, Layer, Name, Seq};
+use error::doing;
+
+/// How long a transaction waits for another process's.
+pub const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many numbers a process takes at a time; those that it doesn't use are never used.
+const NUMBER_BLOCK: i64 = 1_024;
+
+/// A result of the catalog.
+pub type Result<T> = std::result::Result<T, CatalogError>;
+
+/// What a commit survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// The death of every process; a power cut only after the next [`Catalog::sync`].
+    Grouped,
+    /// A power cut, at once.
+    Full,
+}
+
+/// Who does something in which checkout, when, and for how long it takes leases.
+#[derive(Debug, Clone)]
+pub struct Actor {
+    /// The checkout.
+    pub checkout: CheckoutId,
+    /// The holder of the checkout's leases.
+    pub holder: Holder,
+    /// How long a lease that is granted lasts, in milliseconds.
+    pub ttl_ms: i64,
+    /// The present.
+    pub now: Instant,
+    /// Whether an ended lease is free though its holder's mount lives and has unpublished bytes (policy `take`).
+    pub take_from_writers: bool,
+    /// The user and group that files of the head tree belong to in this checkout.
+    pub owner: (u32, u32),
+}
+
+impl Actor {
+    /// The attributes of an entry as this checkout shows them: versions have no owner of their own.
+    fn attrs_of(&self, entry: &Entry) -> Attrs {
+        match entry.layer {
+            Layer::Draft { .. } => entry.attrs,
+            Layer::Head => Attrs { uid: self.owner.0, gid: self.owner.1, ..entry.attrs },
+        }
+    }
+}
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The directory.
+    pub parent: Seq,
+    /// The name.
+    pub name: Name,
+}
+
+/// The catalog of one workspace.
+pub struct Catalog {
+    path: PathBuf,
+    writer: Mutex<Writer>,
+    readers: Mutex<Vec<Connection>>,
+    numbers: Mutex<std::ops::Range<i64>>,
+}
+
+struct Writer {
+    conn: Connection,
+    durability: Durability,
+    /// Whether a grouped commit came after the last full one.
+    unsynced: bool,
+}
+
+impl std::fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Catalog").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Catalog {
+    /// Makes a catalog that holds an empty root directory; fails where the file is there already.
+    pub fn create(path: &Path, root: Attrs, ids: &dyn Ids, now: Instant) -> Result<Self> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        let mut conn = connect(path, flags)?;
+        conn.pragma_update(None, "journal_mode", "WAL").map_err(doing("switch to WAL"))?;
+        schema::migrate(&mut conn)?;
+        drop(conn);
+        let catalog = Self::open(path)?;
+        let id = ids.artifact(now.wall);
+        catalog.write(Durability::Full, |tx| insert_root(tx, id, &root))?;
+        Ok(catalog)
+    }
+
+    /// Opens a catalog and brings it to the present schema.
+    pub fn open(path: &Path) -> Result<Self> {
+        let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        schema::migrate(&mut conn)?;
+        conn.pragma_update(None, "synchronous", "FULL").map_err(doing("set synchronous"))?;
+        let writer = Writer { conn, durability: Durability::Full, unsynced: false };
+        Ok(Self {
+            path: path.to_owned(),
+            writer: Mutex::new(writer),
+            readers: Mutex::default(),
+            numbers: Mutex::new(0..0),
+        })
+    }
+
+    /// Makes every grouped commit so far survive a power cut.
+    pub fn sync(&self) -> Result<()> {
+        if !self.writer.lock().unsynced {
+            return Ok(());
+        }
+        self.write(Durability::Full, |tx| {
+            let sql = "UPDATE meta SET value = value + 1 WHERE key = 'sync'";
+            tx.prepare_cached(sql).and_then(|mut s| s.execute([])).map(drop).map_err(doing("sync"))
+        })
+    }
+
+    /// Stops checkpoints within commits: the caller promises to call [`Catalog::checkpoint`] now and then.
+    pub fn checkpoint_by_hand(&self) -> Result<()> {
+        let writer = self.writer.lock();
+        writer.conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(doing("stop automatic checkpoints"))
+    }
+
+    /// Moves what is committed from the log into the database file, as far as no reader is in the way.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.read(|conn| {
+            conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(doing("checkpoint"))
+        })
+    }
+
+    /// SQLite's counter that changes when another connection commits; one connection compares it with itself.
+    pub fn data_version(&self) -> Result<i64> {
+        let writer = self.writer.lock();
+        writer.conn.query_row("PRAGMA data_version", [], |row| row.get(0)).map_err(doing("read data_version"))
+    }
+
+    /// A number that no inode and no artifact of the workspace ever had.
+    pub fn next_ino(&self) -> Result<Ino> {
+        self.next_number().map(|n| Ino(n.unsigned_abs()))
+    }
+
+    fn next_number(&self) -> Result<i64> {
+        if let Some(number) = self.numbers.lock().next() {
+            return Ok(number);
+        }
+        let block = self.write(Durability::Full, |tx| {
+            let sql = "UPDATE meta SET value = value + ?1 WHERE key = 'next_number' RETURNING value - ?1";
+            let start: i64 =
+                tx.query_row(sql, [NUMBER_BLOCK], |row| row.get(0)).map_err(doing("take numbers"))?;
+            Ok(start..start + NUMBER_BLOCK)
+        })?;
+        let mut numbers = self.numbers.lock();
+        if numbers.is_empty() {
+            *numbers = block;
+        }
+        numbers.next().ok_or(CatalogError::NotFound)
+    }
+
+    /// Runs one transaction that writes.
+    fn write<T>(
+        &self,
+        durability: Durability,
+        body: impl FnOnce(&Transaction<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut writer = self.writer.lock();
+        writer.set_durability(durability)?;
+        let tx =
+            writer.conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing("begin"))?;
+        let value = body(&tx)?;
+        tx.commit().map_err(doing("commit"))?;
+        writer.unsynced = durability == Durability::Grouped;
+        Ok(value)
+    }
+
+    /// Runs reads that see one state.
+    fn read<T>(&self, body: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let pooled = self.readers.lock().pop();
+        let conn = match pooled {
+            Some(conn) => conn,
+            None => connect(&self.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?,
+        };
+        conn.prepare_cached("BEGIN").and_then(|mut s| s.execute([])).map_err(doing("begin a read"))?;
+        let value = body(&conn);
+        let ended =
+            conn.prepare_cached("COMMIT").and_then(|mut s| s.execute([])).map_err(doing("end a read"));
+        // A connection that could not end its read would see that old state for ever: it is dropped.
+        if ended.is_ok() {
+            self.readers.lock().push(conn);
+        }
+        ended.and(value)
+    }
+}
+
+impl Writer {
+    fn set_durability(&mut self, durability: Durability) -> Result<()> {
+        if self.durability != durability {
+            let sql = match durability {
+                Durability::Full => "PRAGMA synchronous = FULL",
+                Durability::Grouped => "PRAGMA synchronous = NORMAL",
+            };
+            self.conn
+                .prepare_cached(sql)
+                .and_then(|mut s| s.execute([]))
+                .map_err(doing("set synchronous"))?;
+            self.durability = durability;
+        }
+        Ok(())
+    }
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {
+    let open = |source| CatalogError::Open { path: path.to_owned(), source };
+    let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(open)?;
+    conn.busy_timeout(BUSY_TIMEOUT).map_err(open)?;
+    conn.pragma_update(None, "foreign_keys", true).map_err(open)?;
+    conn.pragma_update(None, "mmap_size", 256 << 20).map_err(open)?;
+    conn.pragma_update(None, "cache_size", -8_192).map_err(open)?;
+    conn.set_prepared_statement_cache_capacity(128);
+    Ok(conn)
+}
+
+fn insert_root(tx: &Transaction<'_>, id: ArtifactId, attrs: &Attrs) -> Result<()> {
+    let kind = rows::kind_code(Kind::Directory);
+    let (mode, mtime, ctime) = (attrs.mode, attrs.mtime.0, attrs.ctime.0);
+    tx.execute("INSERT INTO artifact VALUES (1, ?1, ?2)", (id.0, kind)).map_err(doing("insert the root"))?;
+    let sql = "INSERT INTO head (parent, artifact, id, name, version, ino, kind, mode, size, mtime, ctime)
+        VALUES (0, 1, ?1, x'', 0, 1, ?2, ?3, 0, ?4, ?5)";
+    tx.execute(sql, (id.0, kind, mode, mtime, ctime)).map(drop).map_err(doing("insert the root"))
+}

@@ -127,7 +127,9 @@ impl FromStr for ResourceKey {
 
     fn from_str(text: &str) -> Result<Self, ParseHolderError> {
         if let Some(id) = text.strip_prefix("artifact:") {
-            return Uuid::try_parse(id).map(|id| Self::Artifact(ArtifactId(id))).map_err(|_| ParseHolderError);
+            return Uuid::try_parse(id)
+                .map(|id| Self::Artifact(ArtifactId(id)))
+                .map_err(|_| ParseHolderError);
         }
         let (kind, id) = text.split_once(':').ok_or(ParseHolderError)?;
         let fits = !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');

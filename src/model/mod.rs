@@ -3,6 +3,7 @@
 mod attrs;
 mod content;
 mod digest;
+mod globs;
 mod ident;
 mod lease;
 mod name;
@@ -11,9 +12,11 @@ mod scratch;
 pub use attrs::{Attrs, Kind, Timestamp};
 pub use content::{Content, Entry, Layer, Scratch, VersionInfo};
 pub use digest::{Digest, ParseDigestError};
+pub use globs::{GlobError, NameGlobs, PathGlobs};
 pub use ident::{
-    ArtifactId, ChangeNumber, CheckoutId, Generation, Holder, Ino, ParseHolderError, ResourceKey, Seq, VersionNumber,
+    ArtifactId, ChangeNumber, CheckoutId, Generation, Holder, Ino, ParseHolderError, ResourceKey, Seq,
+    VersionNumber,
 };
 pub use lease::{Decision, Instant, Lease, LeaseRequest, decide};
 pub use name::{ArtifactPath, Name, NameError};
-pub use scratch::{NameClass, ScratchRules};
+pub use scratch::{AMBIGUOUS, DOCUMENTS, KnownGlob, NameClass, SCRATCH, ScratchRules};

@@ -1,6 +1,9 @@
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use super::check;
 
@@ -69,4 +72,94 @@ pub fn copy_file_range(source: &File, from: i64, target: &File, to: i64, length:
     // SAFETY: both descriptors are open, and both offsets are valid for reading and writing.
     let copied = unsafe { libc::copy_file_range(source, &mut from, target, &mut to, length, 0) };
     usize::try_from(copied).map_err(|_| io::Error::last_os_error())
+}
+
+/// Opens a directory that is one itself; a symlink fails with `NotADirectory` (open(2), `O_NOFOLLOW`).
+pub fn open_dir(path: &Path) -> io::Result<File> {
+    open_at_raw(libc::AT_FDCWD, path.as_os_str(), libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW, 0)
+}
+
+/// Opens the directory `name` of `dir`, as [`open_dir`] does.
+pub fn open_dir_at(dir: &File, name: &OsStr) -> io::Result<File> {
+    open_at_raw(dir.as_raw_fd(), name, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW, 0)
+}
+
+/// Opens `name` of `dir` for reading; a symlink is refused (see [`is_unreadable`]) and a FIFO doesn't block.
+pub fn open_file_at(dir: &File, name: &OsStr) -> io::Result<File> {
+    open_at_raw(dir.as_raw_fd(), name, libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0)
+}
+
+/// Creates `name` in `dir` for writing, with `mode`; fails with `AlreadyExists` if the name is taken.
+pub fn create_file_at(dir: &File, name: &OsStr, mode: u32) -> io::Result<File> {
+    open_at_raw(dir.as_raw_fd(), name, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW, mode)
+}
+
+/// Whether an open or read failed because of the file itself: a symlink, its mode, or a bad medium.
+pub fn is_unreadable(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ELOOP | libc::EACCES | libc::EIO))
+}
+
+/// Makes the directory `name` in `dir` (mkdirat(2)).
+pub fn make_dir_at(dir: &File, name: &OsStr, mode: u32) -> io::Result<()> {
+    let name = c_string(name)?;
+    // SAFETY: the descriptor is open and the name ends in NUL.
+    check(unsafe { libc::mkdirat(dir.as_raw_fd(), name.as_ptr(), mode) }).map(drop)
+}
+
+/// Renames, replacing a file of the new name (renameat(2)).
+pub fn rename_at(from: &File, old: &OsStr, to: &File, new: &OsStr) -> io::Result<()> {
+    let (old, new) = (c_string(old)?, c_string(new)?);
+    // SAFETY: both descriptors are open and both names end in NUL.
+    check(unsafe { libc::renameat(from.as_raw_fd(), old.as_ptr(), to.as_raw_fd(), new.as_ptr()) }).map(drop)
+}
+
+/// Gives a file a second name (linkat(2)); a symlink is linked itself.
+pub fn link_at(from: &File, old: &OsStr, to: &File, new: &OsStr) -> io::Result<()> {
+    let (old, new) = (c_string(old)?, c_string(new)?);
+    // SAFETY: both descriptors are open and both names end in NUL.
+    check(unsafe { libc::linkat(from.as_raw_fd(), old.as_ptr(), to.as_raw_fd(), new.as_ptr(), 0) }).map(drop)
+}
+
+/// Removes the file `name` of `dir` (unlinkat(2)).
+pub fn unlink_at(dir: &File, name: &OsStr) -> io::Result<()> {
+    let name = c_string(name)?;
+    // SAFETY: the descriptor is open and the name ends in NUL.
+    check(unsafe { libc::unlinkat(dir.as_raw_fd(), name.as_ptr(), 0) }).map(drop)
+}
+
+/// Sets the modification time of a file to the kernel's present (futimens(2), `UTIME_NOW`).
+pub fn touch(file: &File) -> io::Result<()> {
+    let omit = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT };
+    let now = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW };
+    // SAFETY: the descriptor is open, and the array holds the two times that the call reads.
+    check(unsafe { libc::futimens(file.as_raw_fd(), [omit, now].as_ptr()) }).map(drop)
+}
+
+/// Starts to write a range back to the disk without waiting (sync_file_range(2)): a hint, not a barrier.
+pub fn start_writeback(file: &File, offset: i64, length: i64) -> io::Result<()> {
+    // SAFETY: the descriptor is open.
+    check(unsafe { libc::sync_file_range(file.as_raw_fd(), offset, length, libc::SYNC_FILE_RANGE_WRITE) })
+        .map(drop)
+}
+
+/// Waits for writeback that has begun, and reports an error of it that this descriptor has not yet reported.
+///
+/// It starts no writeback and flushes no disk cache: after syncfs(2) it only tells whose bytes failed
+/// (`file_fdatawait_range` in the kernel's mm/filemap.c).
+pub fn writeback_result(file: &File) -> io::Result<()> {
+    // SAFETY: the descriptor is open.
+    check(unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WAIT_BEFORE) })
+        .map(drop)
+}
+
+fn open_at_raw(dir: libc::c_int, name: &OsStr, flags: libc::c_int, mode: u32) -> io::Result<File> {
+    let name = c_string(name)?;
+    // SAFETY: the name ends in NUL, and `mode` is read only where the flags create a file.
+    let fd = check(unsafe { libc::openat(dir, name.as_ptr(), flags | libc::O_CLOEXEC, mode) })?;
+    // SAFETY: the descriptor is new and nobody else owns it.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+fn c_string(name: &OsStr) -> io::Result<CString> {
+    CString::new(name.as_bytes()).map_err(io::Error::from)
 }

@@ -1,0 +1,197 @@
+//! How sealed files of staging, to which an application wrote, become blobs.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use super::error::NoteError;
+use super::hashing::hash_file;
+use super::publish::{Candidate, FEW};
+use super::steps::BLOB_MODE;
+use super::{BlobError, DiskStore, Stamp};
+use crate::model::Digest;
+use crate::sys;
+
+/// How many files are open at once: a quarter of the usual limit of a process.
+const ROUND_FILES: usize = 256;
+
+/// A sealed file, opened.
+struct Sealed {
+    name: OsString,
+    file: File,
+    /// What it was before it was hashed.
+    before: Stamp,
+}
+
+impl DiskStore {
+    /// Makes blobs of sealed files of staging: files to which nobody writes any more.
+    ///
+    /// They are hashed while they are synced, renamed to their addresses, and the directories synced; a batch shares
+    /// its barriers. Bytes that are there already are verified, healed if corrupt, and freshened, and the staging file
+    /// is removed. Returns a result for each, in order. A file that failed is still in staging; one whose sync failed
+    /// (`Sync` with its path, then `Tainted`) never becomes a blob.
+    pub fn adopt(&self, staged: &[PathBuf]) -> Vec<Result<(Digest, u64), BlobError>> {
+        self.adopt_noting(staged, &mut |_| Ok(()))
+    }
+
+    /// As [`adopt`](Self::adopt), but tells the digests before any file leaves its name in staging.
+    ///
+    /// A caller that keeps the staging name of a file must note the digest here: after a crash between the rename and
+    /// its own commit the bytes are known by the digest alone. If `note` fails, its files stay in staging.
+    pub fn adopt_noting(
+        &self,
+        staged: &[PathBuf],
+        note: &mut dyn FnMut(&[(PathBuf, Digest)]) -> Result<(), NoteError>,
+    ) -> Vec<Result<(Digest, u64), BlobError>> {
+        staged.chunks(ROUND_FILES).flat_map(|round| self.adopt_round(round, note)).collect()
+    }
+
+    fn adopt_round(
+        &self,
+        staged: &[PathBuf],
+        note: &mut dyn FnMut(&[(PathBuf, Digest)]) -> Result<(), NoteError>,
+    ) -> Vec<Result<(Digest, u64), BlobError>> {
+        let mut results = Vec::with_capacity(staged.len());
+        let mut sealed = Vec::with_capacity(staged.len());
+        for path in staged {
+            results.push(self.open_sealed(path).map(|file| sealed.push(file)));
+        }
+        let mut ready = Vec::with_capacity(sealed.len());
+        let hashed = self.hash_and_sync(&sealed);
+        let mut hashed = hashed.into_iter().map(|result| result.map(|candidate| ready.push(candidate)));
+        for result in results.iter_mut().filter(|result| result.is_ok()) {
+            *result = hashed.next().expect("BUG: each opened file is hashed");
+        }
+        let mut published = self.note_and_publish(ready, note).into_iter();
+        let finish =
+            |opened: Result<(), _>| opened.and_then(|()| published.next().expect("BUG: each is published"));
+        results.into_iter().map(finish).collect()
+    }
+
+    fn open_sealed(&self, path: &Path) -> Result<Sealed, BlobError> {
+        let not_staged = || BlobError::NotStaged { path: path.to_owned() };
+        let name =
+            path.file_name().filter(|_| path.parent() == Some(&self.staging)).ok_or_else(not_staged)?;
+        if self.tainted.lock().contains(name) {
+            return Err(BlobError::Tainted { path: path.to_owned() });
+        }
+        let file = sys::open_file_at(&self.staging_dir, name).map_err(BlobError::io("open", path))?;
+        let metadata = file.metadata().map_err(BlobError::io("stat", path))?;
+        if !metadata.is_file() {
+            return Err(not_staged());
+        }
+        if metadata.permissions().mode() & 0o7777 != BLOB_MODE {
+            self.steps.set_mode(&file).map_err(BlobError::io("set the mode of", path))?;
+        }
+        Ok(Sealed { name: name.to_owned(), file, before: Stamp::of(&metadata) })
+    }
+
+    /// Hashes on the processors what the disk writes at the same time.
+    fn hash_and_sync(&self, sealed: &[Sealed]) -> Vec<Result<Candidate, BlobError>> {
+        let (synced, hashed) = thread::scope(|scope| {
+            let syncing = scope.spawn(|| self.sync(sealed));
+            let hashed = in_parallel(sealed, |sealed| hash_file(&sealed.file));
+            (syncing.join().expect("BUG: syncing doesn't panic"), hashed)
+        });
+        let each = sealed.iter().zip(synced).zip(hashed);
+        each.map(|((sealed, synced), hashed)| self.candidate(sealed, synced, hashed)).collect()
+    }
+
+    fn candidate(
+        &self,
+        sealed: &Sealed,
+        synced: io::Result<()>,
+        hashed: io::Result<(Digest, u64)>,
+    ) -> Result<Candidate, BlobError> {
+        let path = self.staging.join(&sealed.name);
+        if let Err(source) = synced {
+            self.tainted.lock().insert(sealed.name.clone());
+            return Err(BlobError::Sync { path, source });
+        }
+        let (digest, size) = hashed.map_err(BlobError::io("read", &path))?;
+        let stamp = Stamp::of(&sealed.file.metadata().map_err(BlobError::io("stat", &path))?);
+        if !stamp.same_content(&sealed.before) || stamp.size != size {
+            return Err(BlobError::NotSealed { path });
+        }
+        Ok(Candidate { name: sealed.name.clone(), digest, size, stamp })
+    }
+
+    /// Syncs files: a few one by one, many by one sync of the filesystem.
+    fn sync(&self, sealed: &[Sealed]) -> Vec<io::Result<()>> {
+        if sealed.len() > FEW && self.steps.sync_filesystem(&self.staging_dir).is_ok() {
+            return sealed.iter().map(|sealed| sys::writeback_result(&sealed.file)).collect();
+        }
+        // After a failed syncfs, too: each file tells its own errors, and it may have told of other files.
+        sealed.iter().map(|sealed| self.steps.sync_file(&sealed.file)).collect()
+    }
+
+    fn note_and_publish(
+        &self,
+        ready: Vec<Candidate>,
+        note: &mut dyn FnMut(&[(PathBuf, Digest)]) -> Result<(), NoteError>,
+    ) -> Vec<Result<(Digest, u64), BlobError>> {
+        let digests: Vec<_> = ready.iter().map(|c| (self.staging.join(&c.name), c.digest)).collect();
+        if let Err(source) = note(&digests) {
+            let refuse = |(path, _)| Err(BlobError::NotNoted { path, source: Arc::clone(&source) });
+            return digests.into_iter().map(refuse).collect();
+        }
+        let published = self.publish(&ready);
+        let finish = |(candidate, published): (&Candidate, Result<(), BlobError>)| match published {
+            Ok(()) => Ok((candidate.digest, candidate.size)),
+            Err(error) => {
+                self.give_back(candidate);
+                Err(error)
+            }
+        };
+        ready.iter().zip(published).map(finish).collect()
+    }
+
+    /// Gives a file whose publication failed its name in staging back.
+    ///
+    /// The blob stays: another process may have relied on it since. Both names are of a file that nobody writes to.
+    fn give_back(&self, candidate: &Candidate) {
+        let hex = candidate.digest.to_hex();
+        let linked = match self.open_fan_out(OsStr::new(&hex[..2])) {
+            Ok(Some(dir)) => self.steps.link(&dir, OsStr::new(&hex), &self.staging_dir, &candidate.name),
+            _ => return,
+        };
+        match linked.map_err(|error| (error.kind(), error)) {
+            Ok(()) | Err((io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound, _)) => {}
+            Err((_, error)) => {
+                let path = self.path_of(&candidate.digest);
+                tracing::error!(blob = %path.display(), staged = ?candidate.name, %error, "bytes left staging for good");
+            }
+        }
+    }
+}
+
+/// Applies `action` to each item, on as many threads as there are processors; the results are in order.
+fn in_parallel<T: Sync, R: Send>(items: &[T], action: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let threads = processors.min(items.len());
+    if threads <= 1 {
+        return items.iter().map(action).collect();
+    }
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { return done };
+            done.push((index, action(item)));
+        }
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let joined =
+            workers.into_iter().flat_map(|worker| worker.join().expect("BUG: hashing doesn't panic"));
+        let mut done: Vec<_> = joined.collect();
+        done.sort_by_key(|(index, _)| *index);
+        done.into_iter().map(|(_, result)| result).collect()
+    })
+}

@@ -1,0 +1,143 @@
+//! How very many sources become blobs: an import.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use super::hashing::BUFFER_BYTES;
+use super::publish::Candidate;
+use super::{BlobError, DiskStore};
+use crate::model::Digest;
+use crate::sys;
+
+/// How many files share their barriers: more doesn't measure faster.
+const BATCH_FILES: usize = 2048;
+/// How many bytes share their barriers, so that the disk begins early and a crash costs little.
+const BATCH_BYTES: u64 = 64 << 20;
+/// How many batches may wait for a barrier while the next one is written.
+const BATCHES_WAITING: usize = 1;
+
+/// Files that were written together and share their barriers.
+struct Batch {
+    /// Opened before the first file was written, so that its syncfs reports whatever fails after.
+    barrier: File,
+    files: Vec<Result<Candidate, BlobError>>,
+    bytes: u64,
+}
+
+type Outcomes = Vec<Result<(Digest, u64), BlobError>>;
+
+impl DiskStore {
+    /// Stores very many sources: each is streamed and hashed once, and batches of them share their barriers.
+    ///
+    /// While one batch is made durable the next one is written. `stored` is called on this thread once for each source,
+    /// in their order, when it is durable or has failed: it is the place for a progress bar. Sources are opened one at a
+    /// time. Memory: one buffer, and some hundred bytes for each file of three batches, whatever the sizes.
+    ///
+    /// # Errors
+    /// Only what keeps all from being stored; what keeps one goes to `stored`.
+    pub fn put_batch<'s>(
+        &self,
+        sources: &mut dyn Iterator<Item = io::Result<Box<dyn Read + 's>>>,
+        stored: &mut dyn FnMut(usize, Result<(Digest, u64), BlobError>),
+    ) -> Result<(), BlobError> {
+        let (batches, waiting) = sync_channel(BATCHES_WAITING);
+        let (outcomes, done) = sync_channel(BATCHES_WAITING + 2);
+        let mut number = 0;
+        let mut report = |outcomes: Outcomes| {
+            for outcome in outcomes {
+                stored(number, outcome);
+                number += 1;
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(move || self.land_all(&waiting, &outcomes));
+            let written = self.write_all(sources, batches, &mut || done.try_iter().for_each(&mut report));
+            done.iter().for_each(report);
+            written
+        })
+    }
+
+    /// Writes batch after batch and hands them on; `between` is called after each.
+    fn write_all<'s>(
+        &self,
+        sources: &mut dyn Iterator<Item = io::Result<Box<dyn Read + 's>>>,
+        batches: SyncSender<Batch>,
+        between: &mut dyn FnMut(),
+    ) -> Result<(), BlobError> {
+        let mut sources = sources.peekable();
+        let mut buffer = vec![0; BUFFER_BYTES];
+        while sources.peek().is_some() {
+            let batch = self.write_batch(&mut sources, &mut buffer)?;
+            batches.send(batch).expect("BUG: the other thread ends after this one");
+            between();
+        }
+        Ok(())
+    }
+
+    fn write_batch<'s>(
+        &self,
+        sources: &mut dyn Iterator<Item = io::Result<Box<dyn Read + 's>>>,
+        buffer: &mut [u8],
+    ) -> Result<Batch, BlobError> {
+        let barrier = sys::open_dir_at(&self.staging_dir, OsStr::new("."));
+        let barrier = barrier.map_err(BlobError::open_dir(&self.staging))?;
+        let mut batch = Batch { barrier, files: Vec::with_capacity(BATCH_FILES), bytes: 0 };
+        while batch.files.len() < BATCH_FILES && batch.bytes < BATCH_BYTES {
+            let Some(source) = sources.next() else { break };
+            let written = source
+                .map_err(|source| BlobError::Source { source })
+                .and_then(|mut source| self.write_temporary(&mut source, buffer));
+            batch.bytes += written.as_ref().map_or(0, |(candidate, _)| candidate.size);
+            batch.files.push(written.map(|(candidate, _)| candidate));
+        }
+        Ok(batch)
+    }
+
+    fn land_all(&self, batches: &Receiver<Batch>, outcomes: &SyncSender<Outcomes>) {
+        for batch in batches {
+            outcomes.send(self.land(batch)).expect("BUG: the other thread waits for all outcomes");
+        }
+    }
+
+    /// Makes a batch durable and publishes it; what fails is removed.
+    fn land(&self, mut batch: Batch) -> Outcomes {
+        let mut outcomes: Vec<Result<(), BlobError>> = Vec::with_capacity(batch.files.len());
+        let mut candidates = Vec::with_capacity(batch.files.len());
+        self.sync_batch(&mut batch);
+        for file in batch.files {
+            outcomes.push(file.map(|candidate| candidates.push(candidate)));
+        }
+        let published = self.publish(&candidates);
+        let mut published = candidates.into_iter().zip(published).map(|(candidate, result)| {
+            if result.is_err() {
+                self.discard(&candidate.name);
+            }
+            result.map(|()| (candidate.digest, candidate.size))
+        });
+        let finish =
+            |written: Result<(), _>| written.and_then(|()| published.next().expect("BUG: each is published"));
+        outcomes.into_iter().map(finish).collect()
+    }
+
+    fn sync_batch(&self, batch: &mut Batch) {
+        if self.steps.sync_filesystem(&batch.barrier).is_ok() {
+            return;
+        }
+        // It may have told of other files; each file tells its own error.
+        for file in &mut batch.files {
+            let Ok(candidate) = file else { continue };
+            if let Err(source) = self.sync_alone(candidate) {
+                self.discard(&candidate.name);
+                let path = self.staging.join(&candidate.name);
+                *file = Err(BlobError::Sync { path, source });
+            }
+        }
+    }
+
+    fn sync_alone(&self, candidate: &Candidate) -> io::Result<()> {
+        self.steps.sync_file(&sys::open_file_at(&self.staging_dir, &candidate.name)?)
+    }
+}

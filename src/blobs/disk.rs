@@ -1,0 +1,213 @@
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::faults::Faults;
+use super::hashing::{BUFFER_BYTES, Hasher, read_some};
+use super::publish::Candidate;
+use super::steps::{DIR_MODE, Steps};
+use super::{BlobError, BlobStore, Stamp, Stamps};
+use crate::ids::Ids;
+use crate::model::Digest;
+use crate::sys;
+
+/// How many bytes a streamed put writes before it asks the kernel to begin writing them to the disk.
+const WRITEBACK_BYTES: u64 = 8 << 20;
+
+/// Keeps blobs as files: `objects/<first two hex digits>/<64 hex digits>`.
+///
+/// A blob comes into being as a file of `staging/`, which is synced, renamed to its address, and the directories
+/// synced. Whoever has a blob open keeps its bytes whatever happens to the address.
+pub struct DiskStore {
+    pub(super) objects: PathBuf,
+    pub(super) staging: PathBuf,
+    pub(super) objects_dir: File,
+    pub(super) staging_dir: File,
+    pub(super) stamps: Arc<dyn Stamps>,
+    pub(super) steps: Steps,
+    /// The fan-out directories, by number and inode, whose own entries are known to be durable.
+    pub(super) durable_fan_outs: Mutex<HashMap<u8, u64>>,
+    /// The staging files of which a sync failed.
+    pub(super) tainted: Mutex<HashSet<OsString>>,
+    ids: Arc<dyn Ids>,
+}
+
+impl DiskStore {
+    /// Makes the two directories where they are missing (mode 0700), durably, and opens the store.
+    pub fn create(
+        objects: &Path,
+        staging: &Path,
+        stamps: Arc<dyn Stamps>,
+        ids: Arc<dyn Ids>,
+    ) -> Result<Self, BlobError> {
+        for dir in [objects, staging] {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(DIR_MODE)
+                .create(dir)
+                .map_err(BlobError::io("create", dir))?;
+            let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let synced = File::open(parent).and_then(|parent| parent.sync_all());
+            synced.map_err(BlobError::io("sync", parent))?;
+        }
+        Self::open(objects, staging, stamps, ids)
+    }
+
+    /// Opens the store in two directories that exist, aren't symlinks, and are on one filesystem.
+    pub fn open(
+        objects: &Path,
+        staging: &Path,
+        stamps: Arc<dyn Stamps>,
+        ids: Arc<dyn Ids>,
+    ) -> Result<Self, BlobError> {
+        let objects_dir = sys::open_dir(objects).map_err(BlobError::open_dir(objects))?;
+        let staging_dir = sys::open_dir(staging).map_err(BlobError::open_dir(staging))?;
+        if device(&objects_dir, objects)? != device(&staging_dir, staging)? {
+            return Err(BlobError::TwoFilesystems {
+                objects: objects.to_owned(),
+                staging: staging.to_owned(),
+            });
+        }
+        Ok(Self {
+            objects: objects.to_owned(),
+            staging: staging.to_owned(),
+            objects_dir,
+            staging_dir,
+            stamps,
+            steps: Steps::default(),
+            durable_fan_outs: Mutex::default(),
+            tainted: Mutex::default(),
+            ids,
+        })
+    }
+
+    /// The same store, whose changes of the disk fail as `faults` says; for tests.
+    pub fn with_faults(mut self, faults: Arc<dyn Faults>) -> Self {
+        self.steps = Steps { faults: Some(faults) };
+        self
+    }
+
+    /// The directory of files that aren't blobs yet.
+    pub fn staging(&self) -> &Path {
+        &self.staging
+    }
+
+    /// The directory of blobs.
+    pub fn objects(&self) -> &Path {
+        &self.objects
+    }
+
+    /// Where a blob is, if it is in the store.
+    pub fn path_of(&self, digest: &Digest) -> PathBuf {
+        let hex = digest.to_hex();
+        self.objects.join(&hex[..2]).join(hex)
+    }
+
+    /// Streams a source into a new file of staging; on failure nothing is left of it.
+    ///
+    /// The file's bytes are written, not synced.
+    pub(super) fn write_temporary(
+        &self,
+        source: &mut dyn Read,
+        buffer: &mut [u8],
+    ) -> Result<(Candidate, File), BlobError> {
+        let name = OsString::from(self.ids.token());
+        let path = self.staging.join(&name);
+        let file = self.steps.create(&self.staging_dir, &name).map_err(BlobError::io("create", &path))?;
+        let written = self.copy_hashing(source, buffer, &file, &path).and_then(|(digest, size)| {
+            let stamp = Stamp::of(&file.metadata().map_err(BlobError::io("stat", &path))?);
+            Ok(Candidate { name: name.clone(), digest, size, stamp })
+        });
+        match written {
+            Ok(candidate) => Ok((candidate, file)),
+            Err(error) => {
+                self.discard(&name);
+                Err(error)
+            }
+        }
+    }
+
+    fn copy_hashing(
+        &self,
+        source: &mut dyn Read,
+        buffer: &mut [u8],
+        file: &File,
+        path: &Path,
+    ) -> Result<(Digest, u64), BlobError> {
+        let mut hasher = Hasher::default();
+        let mut started = 0;
+        loop {
+            let count = read_some(source, buffer).map_err(|source| BlobError::Source { source })?;
+            if count == 0 {
+                break;
+            }
+            self.steps.write(file, &buffer[..count]).map_err(BlobError::io("write", path))?;
+            hasher.update(&buffer[..count]);
+            started = begin_writeback(file, started, hasher.bytes());
+        }
+        let size = hasher.bytes();
+        Ok((hasher.finish(), size))
+    }
+
+    /// Removes a staging file whose bytes nobody needs; a file that stays is litter, and no error.
+    pub(super) fn discard(&self, name: &OsStr) {
+        if let Err(error) = self.steps.remove(&self.staging_dir, name)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            let path = self.staging.join(name);
+            tracing::warn!(path = %path.display(), error = &error as &dyn std::error::Error, "can't remove");
+        }
+    }
+}
+
+impl BlobStore for DiskStore {
+    fn put(&self, source: &mut dyn Read) -> Result<(Digest, u64), BlobError> {
+        let (candidate, file) = self.write_temporary(source, &mut vec![0; BUFFER_BYTES])?;
+        let path = self.staging.join(&candidate.name);
+        let synced = self.steps.sync_file(&file).map_err(|source| BlobError::Sync { path, source });
+        let stored = synced.and_then(|()| {
+            let mut results = self.publish(std::slice::from_ref(&candidate));
+            results.pop().expect("BUG: one candidate has one result")
+        });
+        if stored.is_err() {
+            self.discard(&candidate.name);
+        }
+        stored.map(|()| (candidate.digest, candidate.size))
+    }
+
+    fn get(&self, digest: &Digest) -> Result<Box<dyn Read + Send>, BlobError> {
+        Ok(Box::new(self.open_verified(digest)?))
+    }
+
+    fn has(&self, digest: &Digest) -> Result<bool, BlobError> {
+        match self.open_verified(digest) {
+            Ok(_) => Ok(true),
+            Err(BlobError::Missing { .. } | BlobError::Corrupt { .. } | BlobError::NotAFile { .. }) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The filesystem that a directory is on.
+fn device(dir: &File, path: &Path) -> Result<u64, BlobError> {
+    Ok(dir.metadata().map_err(BlobError::io("stat", path))?.dev())
+}
+
+/// Lets the disk work while more bytes are hashed; returns up to where writeback was asked for.
+fn begin_writeback(file: &File, started: u64, written: u64) -> u64 {
+    if written - started < WRITEBACK_BYTES {
+        return started;
+    }
+    let (offset, length) = (started.cast_signed(), (written - started).cast_signed());
+    // Only a hint: the sync that follows is what tells errors.
+    let _hint = sys::start_writeback(file, offset, length);
+    written
+}

@@ -1,0 +1,138 @@
+use std::error::Error;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::model::Digest;
+
+/// Why the caller of [`DiskStore::adopt_noting`](super::DiskStore::adopt_noting) could not note the digests.
+pub type NoteError = Arc<dyn Error + Send + Sync>;
+
+/// What went wrong in the store.
+#[derive(Debug, thiserror::Error)]
+pub enum BlobError {
+    /// No blob is at this address.
+    #[error("blob {digest} is not in the store")]
+    Missing {
+        /// The address.
+        digest: Digest,
+    },
+    /// Other bytes are at this address; they are never handed out, and a put of the right ones replaces them.
+    #[error("blob {digest} is corrupt: its bytes are {found}")]
+    Corrupt {
+        /// The address.
+        digest: Digest,
+        /// What the bytes hash to.
+        found: Digest,
+    },
+    /// Something that isn't a regular file is at this address.
+    #[error("blob {digest} is corrupt: it is not a regular file")]
+    NotAFile {
+        /// The address.
+        digest: Digest,
+    },
+    /// The blob changed each time it was verified.
+    #[error("blob {digest} keeps changing while it is verified")]
+    Unsettled {
+        /// The address.
+        digest: Digest,
+    },
+    /// The source of a put could not be read.
+    #[error("can't read the bytes to store")]
+    Source {
+        /// The reader's error.
+        #[source]
+        source: io::Error,
+    },
+    /// A call on a file or directory of the store failed.
+    #[error("can't {action} {}", path.display())]
+    Io {
+        /// What was tried: a verb.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The bytes of a file could not be made durable. Final: a later sync would succeed without writing them.
+    #[error("can't make {} durable", path.display())]
+    Sync {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// An earlier sync of this staging file failed, so it can't become a blob; a copy of it can.
+    #[error("{} was not made durable before and can't be stored", path.display())]
+    Tainted {
+        /// The staging file.
+        path: PathBuf,
+    },
+    /// The path isn't a regular file directly in the store's staging directory.
+    #[error("{} is not a staging file of the store", path.display())]
+    NotStaged {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A staging file was written to while it was hashed.
+    #[error("{} was changed while it was stored", path.display())]
+    NotSealed {
+        /// The staging file.
+        path: PathBuf,
+    },
+    /// The caller could not note the digest, so the file stayed in staging.
+    #[error("the digest of {} could not be noted", path.display())]
+    NotNoted {
+        /// The staging file.
+        path: PathBuf,
+        /// The caller's error.
+        #[source]
+        source: NoteError,
+    },
+    /// A directory of the store is a symlink, or no directory.
+    #[error("{} is not a directory itself", path.display())]
+    NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Renames from staging to objects would not be atomic.
+    #[error("{} and {} are on different filesystems", objects.display(), staging.display())]
+    TwoFilesystems {
+        /// The directory of blobs.
+        objects: PathBuf,
+        /// The directory of staging files.
+        staging: PathBuf,
+    },
+}
+
+impl BlobError {
+    /// The system's error below this one, if there is one (to tell a full disk from a bad one).
+    pub fn io_error(&self) -> Option<&io::Error> {
+        match self {
+            Self::Source { source } | Self::Io { source, .. } | Self::Sync { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+
+    /// For `map_err`: names the action and the path of a failed call.
+    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { action, path: path.to_owned(), source }
+    }
+
+    /// For `map_err`: as [`io`](Self::io), where a directory was to be opened without following symlinks.
+    pub(super) fn open_dir(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| match source.kind() {
+            io::ErrorKind::NotADirectory => Self::NotADirectory { path: path.to_owned() },
+            _ => Self::Io { action: "open", path: path.to_owned(), source },
+        }
+    }
+}
+
+/// The same error once more: one failed barrier is the failure of many files.
+pub(super) fn repeat(error: &io::Error) -> io::Error {
+    error
+        .raw_os_error()
+        .map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error)
+}

@@ -1,0 +1,112 @@
+//! Faults for tests: each change that the store makes to the disk can fail, or be the last one before a crash.
+
+use std::io;
+
+use parking_lot::Mutex;
+
+/// One kind of change that the store makes to the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Creates a temporary file in staging.
+    Create,
+    /// Writes bytes to a temporary file.
+    Write,
+    /// Sets the mode of a staging file to that of blobs.
+    SetMode,
+    /// Syncs a file.
+    SyncFile,
+    /// Syncs the whole filesystem.
+    SyncFilesystem,
+    /// Makes a fan-out directory.
+    MakeDir,
+    /// Freshens the mtime of a blob that was put again.
+    Touch,
+    /// Renames a staging file to its address.
+    Rename,
+    /// Syncs a directory.
+    SyncDir,
+    /// Gives a blob its staging name back after a failed sync.
+    Link,
+    /// Removes a staging file.
+    Remove,
+}
+
+/// Decides before and after each step whether it goes on.
+pub trait Faults: Send + Sync {
+    /// An error here takes the step's place.
+    fn before(&self, step: Step) -> io::Result<()>;
+
+    /// An error here is told although the step was done.
+    fn after(&self, step: Step) -> io::Result<()>;
+}
+
+/// What happens at the step of a [`FaultPlan`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// This step fails with this `errno`, and the later ones go on.
+    Error(i32),
+    /// The program stops before the step: nothing more reaches the disk.
+    CrashBefore,
+    /// The program stops after the step: nothing more reaches the disk.
+    CrashAfter,
+}
+
+/// Counts steps and makes one of them fail.
+#[derive(Debug, Default)]
+pub struct FaultPlan(Mutex<Plan>);
+
+#[derive(Debug, Default)]
+struct Plan {
+    seen: Vec<Step>,
+    fault: Option<(usize, Fault)>,
+    crashed: bool,
+}
+
+impl FaultPlan {
+    /// A plan without a fault: it only counts.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Starts to count anew, with a fault at the step of this number (from 0).
+    pub fn arm(&self, number: usize, fault: Fault) {
+        *self.0.lock() = Plan { fault: Some((number, fault)), ..Plan::default() };
+    }
+
+    /// The steps that were begun since the plan was made or armed.
+    pub fn seen(&self) -> Vec<Step> {
+        self.0.lock().seen.clone()
+    }
+}
+
+impl Faults for FaultPlan {
+    fn before(&self, step: Step) -> io::Result<()> {
+        let mut plan = self.0.lock();
+        if plan.crashed {
+            return Err(crash());
+        }
+        let number = plan.seen.len();
+        plan.seen.push(step);
+        match plan.fault {
+            Some((at, Fault::Error(errno))) if at == number => Err(io::Error::from_raw_os_error(errno)),
+            Some((at, Fault::CrashBefore)) if at == number => {
+                plan.crashed = true;
+                Err(crash())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn after(&self, _step: Step) -> io::Result<()> {
+        let mut plan = self.0.lock();
+        // Steps may run side by side: the first one to end at or after that number is the last.
+        if let Some((at, Fault::CrashAfter)) = plan.fault {
+            plan.crashed |= plan.seen.len() > at;
+        }
+        if plan.crashed { Err(crash()) } else { Ok(()) }
+    }
+}
+
+fn crash() -> io::Error {
+    io::Error::other("the program has stopped (a test's fault)")
+}

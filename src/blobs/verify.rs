@@ -1,0 +1,90 @@
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+
+use super::hashing::hash_file;
+use super::{BlobError, DiskStore, Stamp};
+use crate::model::Digest;
+use crate::sys;
+
+/// How often a blob may change its stamp while it is hashed (another process freshens it) before that is an error.
+const ATTEMPTS: u32 = 4;
+
+/// How a blob was found to be whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// It is the file that was written or verified before.
+    Stamp,
+    /// All of it was hashed just now.
+    Hash,
+}
+
+impl DiskStore {
+    /// Opens a blob's file for reading, verified by its stamp, or else by hashing it once and recording a stamp.
+    ///
+    /// # Errors
+    /// `Missing`; `Corrupt` (logged with both digests) and `NotAFile`, whose bytes are never handed out.
+    pub fn open_verified(&self, digest: &Digest) -> Result<File, BlobError> {
+        let file = self.open_blob(digest)?;
+        self.verify(&file, digest)?;
+        Ok(file)
+    }
+
+    /// Whether [`open_verified`](Self::open_verified) would have to read the whole blob first.
+    ///
+    /// # Errors
+    /// `Missing`, if the blob isn't there.
+    pub fn needs_hashing(&self, digest: &Digest) -> Result<bool, BlobError> {
+        let stamp = self.stamp_of(&self.open_blob(digest)?, digest)?;
+        Ok(self.stamps.stamp(digest) != Some(stamp))
+    }
+
+    /// Proves that an open file holds the bytes of `digest`.
+    pub(super) fn verify(&self, file: &File, digest: &Digest) -> Result<Proof, BlobError> {
+        for _ in 0..ATTEMPTS {
+            let before = self.stamp_of(file, digest)?;
+            if self.stamps.stamp(digest) == Some(before) {
+                return Ok(Proof::Stamp);
+            }
+            let (found, _) = hash_file(file).map_err(BlobError::io("read", &self.path_of(digest)))?;
+            if self.stamp_of(file, digest)? != before {
+                continue;
+            }
+            if found != *digest {
+                tracing::error!(%digest, %found, "a blob is corrupt");
+                return Err(BlobError::Corrupt { digest: *digest, found });
+            }
+            self.stamps.record(&[(*digest, before)]);
+            return Ok(Proof::Hash);
+        }
+        Err(BlobError::Unsettled { digest: *digest })
+    }
+
+    fn open_blob(&self, digest: &Digest) -> Result<File, BlobError> {
+        let missing = BlobError::Missing { digest: *digest };
+        let hex = digest.to_hex();
+        let Some(dir) = self.open_fan_out(OsStr::new(&hex[..2]))? else { return Err(missing) };
+        sys::open_file_at(&dir, OsStr::new(&hex)).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => missing,
+            _ => BlobError::io("open", &self.path_of(digest))(error),
+        })
+    }
+
+    /// Opens a fan-out directory, if there is one.
+    pub(super) fn open_fan_out(&self, name: &OsStr) -> Result<Option<File>, BlobError> {
+        match sys::open_dir_at(&self.objects_dir, name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            result => result.map(Some).map_err(BlobError::open_dir(&self.objects.join(name))),
+        }
+    }
+
+    /// The stamp of a blob's open file, which must be a regular one.
+    pub(super) fn stamp_of(&self, file: &File, digest: &Digest) -> Result<Stamp, BlobError> {
+        let metadata = file.metadata().map_err(BlobError::io("stat", &self.path_of(digest)))?;
+        if metadata.is_file() {
+            Ok(Stamp::of(&metadata))
+        } else {
+            Err(BlobError::NotAFile { digest: *digest })
+        }
+    }
+}

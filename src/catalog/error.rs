@@ -1,0 +1,90 @@
+use std::path::PathBuf;
+
+use crate::model::{ChangeNumber, Lease, Seq, VersionNumber};
+
+/// Why the catalog refused or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// SQLite failed.
+    #[error("the catalog failed to {doing}")]
+    Sqlite {
+        /// What was being done.
+        doing: &'static str,
+        /// SQLite's error.
+        source: rusqlite::Error,
+    },
+    /// There is no catalog, or it can't be opened.
+    #[error("can't open the catalog {}", path.display())]
+    Open {
+        /// The database file.
+        path: PathBuf,
+        /// SQLite's error.
+        source: rusqlite::Error,
+    },
+    /// A newer program made the catalog.
+    #[error("the catalog has schema {found}, and this program knows {known}: use a newer leasehold")]
+    NewerSchema {
+        /// The catalog's `user_version`.
+        found: i64,
+        /// The newest that this program knows.
+        known: i64,
+    },
+    /// Somebody else holds a lease, or has reserved the name; the lease, unless it ended meanwhile.
+    #[error("held by {}", lease.as_deref().map_or("somebody else", |l| l.holder.as_str()))]
+    Held {
+        /// The artifact that is held.
+        artifact: Seq,
+        /// The lease that refused.
+        lease: Option<Box<Lease>>,
+    },
+    /// The draft, or what the process read, is older than the head version.
+    #[error("made on version {base}, and the newest is {head}")]
+    Stale {
+        /// The artifact.
+        artifact: Seq,
+        /// The version that it was made on.
+        base: VersionNumber,
+        /// The head version; 0 where the artifact is gone from the head tree.
+        head: VersionNumber,
+    },
+    /// The lease under which bytes were written is not the present one.
+    #[error("the lease was lost")]
+    LeaseLost {
+        /// The artifact.
+        artifact: Seq,
+        /// Who has it now.
+        lease: Option<Box<Lease>>,
+    },
+    /// A time to live that isn't positive.
+    #[error("a lease's time to live must be positive")]
+    BadTtl,
+    /// There is no such name, artifact, version or checkout.
+    #[error("no such entry")]
+    NotFound,
+    /// The name is taken.
+    #[error("the name is taken")]
+    Exists,
+    /// The directory has entries.
+    #[error("the directory is not empty")]
+    NotEmpty,
+    /// A directory stands where a file is needed.
+    #[error("is a directory")]
+    IsDirectory,
+    /// A file stands where a directory is needed.
+    #[error("is not a directory")]
+    NotDirectory,
+    /// A check-in needs something that was not asked for.
+    #[error("a check-in of this needs more: {0}")]
+    Incomplete(String),
+    /// Nothing in the selection differs from the head tree.
+    #[error("nothing to check in")]
+    NothingToDo,
+    /// A change with that number isn't there.
+    #[error("no change {0}")]
+    NoChange(ChangeNumber),
+}
+
+/// Names what SQLite failed at.
+pub(super) fn doing(doing: &'static str) -> impl Fn(rusqlite::Error) -> CatalogError {
+    move |source| CatalogError::Sqlite { doing, source }
+}

@@ -1,0 +1,276 @@
+//! The lease table: who may begin a write to what, until when.
+//!
+//! A lease is a permission to *begin* a write, not a lock: its end does not prove that the writer stopped. What keeps
+//! versions safe is that publishing and checking in compare the lease's generation in their own transaction.
+//! Not guaranteed: fairness among waiters, and anything about programs that write round the mount.
+
+use rusqlite::{Connection, Transaction};
+
+use super::error::doing;
+use super::rows::lease_row;
+use super::view::{self, execute, many, one};
+use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
+use crate::model::{
+    ArtifactId, CheckoutId, Decision, Generation, Holder, Instant, Lease, LeaseRequest, ResourceKey, Seq,
+    VersionNumber, decide,
+};
+
+use crate::sys::{self, ProcessKey};
+
+const LEASE_COLUMNS: &str = "l.key, l.holder, l.generation, l.boot, l.expires_boot_ms, l.expires";
+
+/// Which leases to list.
+#[derive(Debug, Clone, Default)]
+pub struct LeaseFilter {
+    /// Only this holder's.
+    pub holder: Option<Holder>,
+}
+
+impl Catalog {
+    /// Takes or renews a lease on a key that is no artifact of the tree.
+    pub fn acquire_key(&self, key: &ResourceKey, request: &LeaseRequest, now: Instant) -> Result<Lease> {
+        self.write(Durability::Full, |tx| grant(tx, key, None, request, now))
+    }
+
+    /// Takes or renews the leases of some artifacts, all or none.
+    ///
+    /// `seen` is the version that the writer has read of each: an older one than the head is refused as stale.
+    pub fn acquire(&self, actor: &Actor, artifacts: &[(Seq, Option<VersionNumber>)]) -> Result<Vec<Lease>> {
+        self.write(Durability::Full, |tx| {
+            artifacts.iter().map(|(artifact, seen)| take(tx, actor, *artifact, *seen)).collect()
+        })
+    }
+
+    /// Gives a lease back; tells whether the holder had it. What this generation protects can't be published later.
+    pub fn release(&self, key: &ResourceKey, holder: &Holder) -> Result<bool> {
+        self.write(Durability::Full, |tx| release(tx, key, holder))
+    }
+
+    /// Gives back a lease on an artifact, but only if it is still the one of this generation.
+    pub fn release_generation(&self, id: ArtifactId, generation: Generation) -> Result<bool> {
+        self.write(Durability::Full, |tx| {
+            let sql = "DELETE FROM lease WHERE key = ?1 AND generation = ?2";
+            execute(tx, "release a lease", sql, (ResourceKey::Artifact(id).to_string(), generation.0))
+                .map(|n| n > 0)
+        })
+    }
+
+    /// The row of a lease, ended or not.
+    pub fn lease(&self, key: &ResourceKey) -> Result<Option<Lease>> {
+        self.read(|conn| lease_on(conn, key))
+    }
+
+    /// Every row of the lease table that passes the filter, by key, with the artifact's row.
+    pub fn leases(&self, filter: &LeaseFilter) -> Result<Vec<(Option<Seq>, Lease)>> {
+        let holder = filter.holder.as_ref().map(Holder::as_str);
+        let sql = format!(
+            "SELECT {LEASE_COLUMNS}, l.artifact FROM lease l WHERE ?1 IS NULL OR l.holder = ?1 ORDER BY l.key"
+        );
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Option<i64>>(6)?.map(Seq), lease_row(row)?));
+        self.read(|conn| many(conn, "list leases", &sql, [holder], read))
+    }
+
+    /// The live lease of somebody else that would refuse a write to an artifact, if any.
+    pub fn blocker(&self, holder: &Holder, artifact: Seq, now: Instant) -> Result<Option<Lease>> {
+        self.read(|conn| blocker(conn, holder, artifact, now))
+    }
+
+    /// Says which drafts have bytes that no save holds yet: their leases don't end while their mount lives.
+    pub fn set_writers(&self, checkout: CheckoutId, artifacts: &[Seq], now: Instant) -> Result<()> {
+        self.write(Durability::Grouped, |tx| {
+            execute(tx, "clear writers", "DELETE FROM writer WHERE checkout = ?1", [checkout.0])?;
+            for artifact in artifacts {
+                let sql = "INSERT OR REPLACE INTO writer VALUES (?1, ?2, ?3)";
+                execute(tx, "note a writer", sql, (artifact.0, checkout.0, now.wall.0))?;
+            }
+            Ok(())
+        })
+    }
+}
+
+pub(super) fn lease_on(conn: &Connection, key: &ResourceKey) -> Result<Option<Lease>> {
+    let sql = format!("SELECT {LEASE_COLUMNS} FROM lease l WHERE l.key = ?1");
+    one(conn, "read a lease", &sql, [key.to_string()], lease_row)
+}
+
+/// The lease on an artifact alone, not on what is above it.
+pub(super) fn lease_of(conn: &Connection, artifact: Seq) -> Result<Option<Lease>> {
+    let sql = format!("SELECT {LEASE_COLUMNS} FROM lease l WHERE l.artifact = ?1");
+    one(conn, "read a lease", &sql, [artifact.0], lease_row)
+}
+
+/// A live lease of somebody else on the artifact or on a directory above it.
+pub(super) fn blocker(
+    conn: &Connection,
+    holder: &Holder,
+    artifact: Seq,
+    now: Instant,
+) -> Result<Option<Lease>> {
+    let sql = format!(
+        "WITH RECURSIVE up (artifact) AS (
+           SELECT ?1 UNION SELECT h.parent FROM head h JOIN up ON h.artifact = up.artifact)
+         SELECT {LEASE_COLUMNS} FROM up JOIN lease l ON l.artifact = up.artifact WHERE l.holder <> ?2"
+    );
+    let leases = many(conn, "look for leases above", &sql, (artifact.0, holder.as_str()), lease_row)?;
+    Ok(leases.into_iter().find(|lease| lease.is_live(now)))
+}
+
+/// Refuses if somebody else holds the artifact, or if one who let it lapse has an unpublished writer on it.
+fn check_free(tx: &Connection, actor: &Actor, artifact: Seq) -> Result<()> {
+    if let Some(lease) = blocker(tx, &actor.holder, artifact, actor.now)? {
+        return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
+    }
+    if !actor.take_from_writers && has_living_writer(tx, actor, artifact)? {
+        let lease = lease_of(tx, artifact)?.map(Box::new);
+        return Err(CatalogError::Held { artifact, lease });
+    }
+    Ok(())
+}
+
+/// Whether another checkout's mount has unpublished bytes of an artifact, and its daemon is not proven dead.
+fn has_living_writer(tx: &Connection, actor: &Actor, artifact: Seq) -> Result<bool> {
+    let sql = "SELECT m.boot, m.pid, m.start_ticks FROM writer w JOIN mount m ON m.checkout = w.checkout
+        WHERE w.artifact = ?1 AND w.checkout <> ?2";
+    let read = |row: &rusqlite::Row<'_>| {
+        let start_ticks = row.get::<_, i64>(2)?.cast_unsigned();
+        Ok((row.get::<_, i64>(0)?, ProcessKey { pid: row.get(1)?, start_ticks }))
+    };
+    let daemons = many(tx, "look for writers", sql, (artifact.0, actor.checkout.0), read)?;
+    Ok(daemons.into_iter().any(|(boot, daemon)| boot == actor.now.boot && sys::is_alive(daemon)))
+}
+
+/// Takes or renews the lease on an artifact, with every check that a write needs.
+pub(super) fn take(
+    tx: &Transaction<'_>,
+    actor: &Actor,
+    artifact: Seq,
+    seen: Option<VersionNumber>,
+) -> Result<Lease> {
+    check_free(tx, actor, artifact)?;
+    let head = view::head_of(tx, artifact)?;
+    let draft = view::draft_of(tx, actor.checkout, artifact)?;
+    let base = draft.as_ref().map_or(seen, |draft| draft.base.or(seen));
+    let newest = head.as_ref().and_then(|head| head.head);
+    if let (Some(base), Some(newest)) = (base, newest)
+        && base != newest
+    {
+        return Err(CatalogError::Stale { artifact, base, head: newest });
+    }
+    let id = view::id_of(tx, artifact)?;
+    let request = LeaseRequest { holder: actor.holder.clone(), ttl_ms: actor.ttl_ms };
+    grant(tx, &ResourceKey::Artifact(id), Some(artifact), &request, actor.now)
+}
+
+/// Takes the lease on a directory and on all that lies below it: nobody else may hold or have reserved any of it.
+pub(super) fn take_subtree(tx: &Transaction<'_>, actor: &Actor, dir: Seq) -> Result<Lease> {
+    let sql = format!(
+        "WITH RECURSIVE below (artifact) AS (
+           SELECT ?1
+           UNION SELECT h.artifact FROM head h JOIN below ON h.parent = below.artifact
+           UNION SELECT n.artifact FROM name n JOIN below ON n.parent = below.artifact
+             WHERE n.artifact IS NOT NULL)
+         SELECT {LEASE_COLUMNS}, l.artifact FROM below JOIN lease l ON l.artifact = below.artifact
+         WHERE l.holder <> ?2"
+    );
+    let read = |row: &rusqlite::Row<'_>| Ok((Seq(row.get(6)?), lease_row(row)?));
+    let below = many(tx, "look for leases below", &sql, (dir.0, actor.holder.as_str()), read)?;
+    if let Some((artifact, lease)) = below.into_iter().find(|(_, lease)| lease.is_live(actor.now)) {
+        return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
+    }
+    take(tx, actor, dir, None)
+}
+
+/// Refuses a name that somebody else's checkout has reserved by creating it.
+pub(super) fn check_place(conn: &Connection, actor: &Actor, place: &Place) -> Result<()> {
+    let sql = format!(
+        "SELECT {LEASE_COLUMNS}, n.artifact FROM name n
+         JOIN draft d ON d.checkout = n.checkout AND d.artifact = n.artifact AND d.scratch = 0
+         JOIN lease l ON l.artifact = n.artifact
+         WHERE n.parent = ?1 AND n.name = ?2 AND n.checkout <> ?3 AND l.holder <> ?4"
+    );
+    let params = (place.parent.0, place.name.as_bytes(), actor.checkout.0, actor.holder.as_str());
+    let read = |row: &rusqlite::Row<'_>| Ok((Seq(row.get(6)?), lease_row(row)?));
+    let reserved = many(conn, "look for reservations", &sql, params, read)?;
+    if let Some((artifact, lease)) = reserved.into_iter().find(|(_, lease)| lease.is_live(actor.now)) {
+        return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
+    }
+    match blocker(conn, &actor.holder, place.parent, actor.now)? {
+        Some(lease) => Err(CatalogError::Held { artifact: place.parent, lease: Some(Box::new(lease)) }),
+        None => Ok(()),
+    }
+}
+
+/// Writes what [`decide`] says.
+pub(super) fn grant(
+    tx: &Transaction<'_>,
+    key: &ResourceKey,
+    artifact: Option<Seq>,
+    request: &LeaseRequest,
+    now: Instant,
+) -> Result<Lease> {
+    let present = lease_on(tx, key)?;
+    let generation = match decide(present.as_ref(), request, now) {
+        Decision::BadTtl => return Err(CatalogError::BadTtl),
+        Decision::Refuse => {
+            let artifact = artifact.unwrap_or(Seq(0));
+            return Err(CatalogError::Held { artifact, lease: present.map(Box::new) });
+        }
+        Decision::Renew => present.map(|lease| lease.generation).ok_or(CatalogError::NotFound)?,
+        Decision::Grant => next_generation(tx)?,
+    };
+    let lease = lease_from(key, request, generation, now);
+    insert(tx, artifact, &lease)?;
+    Ok(lease)
+}
+
+fn lease_from(key: &ResourceKey, request: &LeaseRequest, generation: Generation, now: Instant) -> Lease {
+    let ttl_ns = request.ttl_ms.saturating_mul(1_000_000);
+    Lease {
+        key: key.clone(),
+        holder: request.holder.clone(),
+        generation,
+        expires_boot_ms: now.boot_ms.saturating_add(request.ttl_ms),
+        boot: now.boot,
+        expires: crate::model::Timestamp(now.wall.0.saturating_add(ttl_ns)),
+    }
+}
+
+fn insert(tx: &Transaction<'_>, artifact: Option<Seq>, lease: &Lease) -> Result<()> {
+    let sql =
+        "INSERT OR REPLACE INTO lease (key, artifact, holder, generation, boot, expires_boot_ms, expires)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let params = (
+        lease.key.to_string(),
+        artifact.map(|a| a.0),
+        lease.holder.as_str(),
+        lease.generation.0,
+        lease.boot,
+        lease.expires_boot_ms,
+        lease.expires.0,
+    );
+    execute(tx, "grant a lease", sql, params).map(drop)
+}
+
+fn next_generation(tx: &Transaction<'_>) -> Result<Generation> {
+    let sql = "UPDATE meta SET value = value + 1 WHERE key = 'next_generation' RETURNING value - 1";
+    let mut statement = tx.prepare_cached(sql).map_err(doing("take a generation"))?;
+    statement.query_row([], |row| row.get(0).map(Generation)).map_err(doing("take a generation"))
+}
+
+/// Reserves a new artifact for its checkout: a lease that nobody else can have had.
+pub(super) fn reserve(tx: &Transaction<'_>, actor: &Actor, artifact: Seq, id: ArtifactId) -> Result<Lease> {
+    let request = LeaseRequest { holder: actor.holder.clone(), ttl_ms: actor.ttl_ms };
+    let lease = lease_from(&ResourceKey::Artifact(id), &request, next_generation(tx)?, actor.now);
+    insert(tx, Some(artifact), &lease)?;
+    Ok(lease)
+}
+
+pub(super) fn release(tx: &Transaction<'_>, key: &ResourceKey, holder: &Holder) -> Result<bool> {
+    let sql = "DELETE FROM lease WHERE key = ?1 AND holder = ?2";
+    execute(tx, "release a lease", sql, (key.to_string(), holder.as_str())).map(|n| n > 0)
+}
+
+/// Drops the lease of an artifact that ceases to exist.
+pub(super) fn drop_lease(tx: &Transaction<'_>, artifact: Seq) -> Result<()> {
+    execute(tx, "drop a lease", "DELETE FROM lease WHERE artifact = ?1", [artifact.0]).map(drop)
+}

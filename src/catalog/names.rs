@@ -1,0 +1,528 @@
+//! Changing a checkout's names: create, unlink, rename.
+//!
+//! Identity follows the name: where a file comes to stand on a name that the head tree has, it is that artifact,
+//! whatever file was moved there; so a save by temporary file and rename is a save. What the moved file was before
+//! (its content, attributes and inode) is its *body*, and rename moves bodies.
+
+use rusqlite::Transaction;
+
+use super::leases;
+use super::rows::{content_columns, ino_code, kind_code, scratch_code, size_code};
+use super::saves::insert_draft;
+use super::view::{self, Override, execute, one};
+use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
+use crate::model::{
+    ArtifactId, Attrs, CheckoutId, Content, Entry, Generation, Ino, Kind, Layer, Scratch, Seq, VersionNumber,
+};
+
+/// A file, directory, symlink or special file that is to be made.
+#[derive(Debug, Clone)]
+pub struct NewEntry {
+    /// The identity that it gets unless the name has one.
+    pub id: ArtifactId,
+    /// What it is.
+    pub kind: Kind,
+    /// Its inode number, from [`Catalog::next_ino`].
+    pub ino: Ino,
+    /// Mode, owner and times.
+    pub attrs: Attrs,
+    /// Its first content.
+    pub content: Content,
+    /// The size of that content in bytes.
+    pub size: u64,
+    /// Whether the name is scratch; never where the head tree has it.
+    pub scratch: Scratch,
+}
+
+/// What a rename does with a name that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenameMode {
+    /// Replaces it.
+    Replace,
+    /// Fails (`RENAME_NOREPLACE`).
+    NoReplace,
+    /// Swaps the two (`RENAME_EXCHANGE`).
+    Exchange,
+}
+
+/// A rename that is asked for.
+#[derive(Debug, Clone)]
+pub struct RenameRequest {
+    /// The old name.
+    pub from: Place,
+    /// The new name.
+    pub to: Place,
+    /// What happens to what the new name is.
+    pub mode: RenameMode,
+    /// Whether the old name (for exchanges) and the new one are scratch, unless the head tree has them.
+    pub classes: (Scratch, Scratch),
+    /// Where the moved file's bytes are from now on, if they change their place with it.
+    pub content: Option<Content>,
+    /// An identity for what needs a new one.
+    pub spare: ArtifactId,
+}
+
+/// What a rename did.
+#[derive(Debug, Clone)]
+pub struct Renamed {
+    /// What the old name was.
+    pub source: Entry,
+    /// What the new name is now.
+    pub moved: Entry,
+    /// What the new name was and no name is any more.
+    pub replaced: Option<Entry>,
+    /// What the old name is now, after an exchange.
+    pub exchanged: Option<Entry>,
+}
+
+/// What a name holds apart from its identity.
+struct Body {
+    ino: Ino,
+    kind: Kind,
+    attrs: Attrs,
+    size: u64,
+    content: Content,
+    generation: Option<Generation>,
+}
+
+impl Body {
+    fn of(actor: &Actor, entry: &Entry) -> Self {
+        let generation = match entry.layer {
+            Layer::Head => None,
+            Layer::Draft { generation, .. } => generation,
+        };
+        let Entry { ino, kind, size, ref content, .. } = *entry;
+        Self { ino, kind, attrs: actor.attrs_of(entry), size, content: content.clone(), generation }
+    }
+}
+
+impl Catalog {
+    /// Makes a new name. A name of the head tree that the checkout had removed keeps its artifact.
+    pub fn create_entry(&self, actor: &Actor, place: &Place, new: &NewEntry) -> Result<Entry> {
+        let seq = Seq(self.next_number()?);
+        self.write(Durability::Grouped, |tx| create(tx, actor, place, new, seq))
+    }
+
+    /// Removes a name that is no directory; returns what it was.
+    pub fn unlink(&self, actor: &Actor, place: &Place) -> Result<Entry> {
+        let durability = self.durability_for(actor, place)?;
+        self.write(durability, |tx| {
+            let entry = view::lookup(tx, actor.checkout, place)?.ok_or(CatalogError::NotFound)?;
+            if entry.kind == Kind::Directory {
+                return Err(CatalogError::IsDirectory);
+            }
+            remove(tx, actor, place, &entry)?;
+            Ok(entry)
+        })
+    }
+
+    /// Removes an empty directory; returns what it was.
+    pub fn rmdir(&self, actor: &Actor, place: &Place) -> Result<Entry> {
+        let durability = self.durability_for(actor, place)?;
+        self.write(durability, |tx| {
+            let entry = view::lookup(tx, actor.checkout, place)?.ok_or(CatalogError::NotFound)?;
+            check_removable_dir(tx, actor, &entry)?;
+            remove(tx, actor, place, &entry)?;
+            Ok(entry)
+        })
+    }
+
+    /// Moves a name.
+    pub fn rename(&self, actor: &Actor, request: &RenameRequest) -> Result<Renamed> {
+        let RenameRequest { from, to, .. } = request;
+        let spare = (Seq(self.next_number()?), request.spare);
+        let durability = self.durability_for(actor, from)?.max_with(self.durability_for(actor, to)?);
+        self.write(durability, |tx| {
+            let source = view::lookup(tx, actor.checkout, from)?.ok_or(CatalogError::NotFound)?;
+            let target = view::lookup(tx, actor.checkout, to)?;
+            let content = request.content.as_ref();
+            let renaming = Renaming { tx, actor, from, to, classes: request.classes, content, spare };
+            match (request.mode, target) {
+                (RenameMode::NoReplace, Some(_)) => Err(CatalogError::Exists),
+                (RenameMode::Exchange, None) => Err(CatalogError::NotFound),
+                (RenameMode::Exchange, Some(target)) => renaming.exchange(source, target),
+                (_, target) => renaming.replace(source, target),
+            }
+        })
+    }
+
+    /// A change of a name costs a sync only where it grants a lease on an artifact of the head tree.
+    fn durability_for(&self, actor: &Actor, place: &Place) -> Result<Durability> {
+        self.read(|conn| {
+            let entry = view::lookup(conn, actor.checkout, place)?.filter(|entry| entry.head.is_some());
+            let Some(entry) = entry else { return Ok(Durability::Grouped) };
+            let lease = leases::lease_of(conn, entry.artifact)?;
+            let held = lease.is_some_and(|l| l.holder == actor.holder && l.is_live(actor.now));
+            Ok(if held { Durability::Grouped } else { Durability::Full })
+        })
+    }
+}
+
+impl Durability {
+    fn max_with(self, other: Self) -> Self {
+        if self == Self::Full { self } else { other }
+    }
+}
+
+fn create(tx: &Transaction<'_>, actor: &Actor, place: &Place, new: &NewEntry, seq: Seq) -> Result<Entry> {
+    if view::lookup(tx, actor.checkout, place)?.is_some() {
+        return Err(CatalogError::Exists);
+    }
+    let body = Body {
+        ino: new.ino,
+        kind: new.kind,
+        attrs: new.attrs,
+        size: new.size,
+        content: new.content.clone(),
+        generation: None,
+    };
+    settle_on(tx, actor, place, body, new.scratch, (seq, new.id))?;
+    touch_dir(tx, actor.checkout, place.parent, actor)?;
+    view::lookup(tx, actor.checkout, place)?.ok_or(CatalogError::NotFound)
+}
+
+/// Lets a body stand on a name that nothing has in this checkout, as the head's artifact or as a new one.
+fn settle_on(
+    tx: &Transaction<'_>,
+    actor: &Actor,
+    place: &Place,
+    body: Body,
+    scratch: Scratch,
+    fresh: (Seq, ArtifactId),
+) -> Result<()> {
+    match view::head_at(tx, place)?.filter(|head| same_family(head.kind, body.kind)) {
+        Some(head) => {
+            let base = gone_base(tx, actor.checkout, place)?;
+            let lease = leases::take(tx, actor, head.artifact, base.or(head.head))?;
+            give_way(tx, actor, head.artifact, fresh)?;
+            forget_name(tx, actor.checkout, place)?;
+            let body = Body { generation: Some(lease.generation), ..body };
+            put_body(tx, actor.checkout, head.artifact, &body, base.or(head.head), Scratch::No)
+        }
+        None => add(tx, actor, place, body, scratch, fresh),
+    }
+}
+
+/// Makes a new artifact of a body, and reserves its name unless it is scratch.
+fn add(
+    tx: &Transaction<'_>,
+    actor: &Actor,
+    place: &Place,
+    body: Body,
+    scratch: Scratch,
+    (seq, id): (Seq, ArtifactId),
+) -> Result<()> {
+    execute(
+        tx,
+        "insert an artifact",
+        "INSERT INTO artifact VALUES (?1, ?2, ?3)",
+        (seq.0, id.0, kind_code(body.kind)),
+    )?;
+    let generation = match scratch {
+        Scratch::No => {
+            leases::check_place(tx, actor, place)?;
+            Some(leases::reserve(tx, actor, seq, id)?.generation)
+        }
+        Scratch::Provisional | Scratch::Yes => None,
+    };
+    name_artifact(tx, actor.checkout, place, seq)?;
+    put_body(tx, actor.checkout, seq, &Body { generation, ..body }, None, scratch)
+}
+
+/// Files and symlinks may take each other's place as versions of one artifact; directories and specials may not.
+fn same_family(a: Kind, b: Kind) -> bool {
+    let family = |kind| matches!(kind, Kind::File | Kind::Symlink);
+    family(a) && family(b)
+}
+
+/// The version that a removed name of the head tree had when it was removed.
+fn gone_base(tx: &Transaction<'_>, checkout: CheckoutId, place: &Place) -> Result<Option<VersionNumber>> {
+    Ok(match view::override_at(tx, checkout, place)? {
+        Override::Gone { base } => base,
+        Override::None | Override::Artifact(_) => None,
+    })
+}
+
+/// If the checkout had moved the artifact elsewhere, lets what stands there become another artifact.
+fn give_way(tx: &Transaction<'_>, actor: &Actor, artifact: Seq, (seq, id): (Seq, ArtifactId)) -> Result<()> {
+    let sql = "SELECT 1 FROM name WHERE artifact = ?1 AND checkout = ?2";
+    let params = (artifact.0, actor.checkout.0);
+    if one(tx, "read a name", sql, params, |_| Ok(()))?.is_none() {
+        return Ok(());
+    }
+    // The number is the caller's spare one: whoever settles on a head's name needs no new artifact himself.
+    let Some(elsewhere) = view::entry_of(tx, actor.checkout, artifact)? else { return Ok(()) };
+    let place = Place { parent: elsewhere.parent, name: elsewhere.name.clone() };
+    forget_name(tx, actor.checkout, &place)?;
+    forget_draft(tx, actor.checkout, artifact)?;
+    add(tx, actor, &place, Body::of(actor, &elsewhere), elsewhere.scratch, (seq, id))
+}
+
+/// Takes a name away. A name of the head tree stays as gone, with the lease; anything else leaves no trace.
+fn remove(tx: &Transaction<'_>, actor: &Actor, place: &Place, entry: &Entry) -> Result<()> {
+    if entry.head.is_some() {
+        leases::take(tx, actor, entry.artifact, None)?;
+    }
+    forget_draft(tx, actor.checkout, entry.artifact)?;
+    take_name(tx, actor, place, entry)?;
+    if entry.head.is_none() {
+        forget_artifact(tx, entry.artifact)?;
+    }
+    touch_dir(tx, actor.checkout, place.parent, actor)
+}
+
+/// Clears a name of a checkout: the head's own name is marked as gone, another is forgotten.
+fn take_name(tx: &Transaction<'_>, actor: &Actor, place: &Place, entry: &Entry) -> Result<()> {
+    let at_home = view::head_at(tx, place)?.is_some_and(|head| head.artifact == entry.artifact);
+    let hides_head = view::head_at(tx, place)?.is_some();
+    if at_home {
+        let base = match entry.layer {
+            Layer::Draft { base, .. } => base,
+            Layer::Head => entry.head,
+        };
+        mark_gone(tx, actor, place, base)
+    } else if hides_head {
+        mark_gone(tx, actor, place, None)
+    } else {
+        forget_name(tx, actor.checkout, place)
+    }
+}
+
+fn mark_gone(tx: &Transaction<'_>, actor: &Actor, place: &Place, base: Option<VersionNumber>) -> Result<()> {
+    let sql = "INSERT OR REPLACE INTO name (parent, name, checkout, artifact, base, gone_at)
+        VALUES (?1, ?2, ?3, NULL, ?4, ?5)";
+    let params =
+        (place.parent.0, place.name.as_bytes(), actor.checkout.0, base.map(|b| b.0), actor.now.wall.0);
+    execute(tx, "remove a name", sql, params).map(drop)
+}
+
+/// Gives an artifact a name, unless that is its name in the head tree anyway.
+fn name_artifact(tx: &Transaction<'_>, checkout: CheckoutId, place: &Place, artifact: Seq) -> Result<()> {
+    if view::head_at(tx, place)?.is_some_and(|head| head.artifact == artifact) {
+        return forget_name(tx, checkout, place);
+    }
+    let sql = "INSERT OR REPLACE INTO name (parent, name, checkout, artifact) VALUES (?1, ?2, ?3, ?4)";
+    execute(tx, "give a name", sql, (place.parent.0, place.name.as_bytes(), checkout.0, artifact.0)).map(drop)
+}
+
+fn forget_name(tx: &Transaction<'_>, checkout: CheckoutId, place: &Place) -> Result<()> {
+    let sql = "DELETE FROM name WHERE parent = ?1 AND name = ?2 AND checkout = ?3";
+    execute(tx, "forget a name", sql, (place.parent.0, place.name.as_bytes(), checkout.0)).map(drop)
+}
+
+pub(super) fn forget_draft(tx: &Transaction<'_>, checkout: CheckoutId, artifact: Seq) -> Result<()> {
+    let sql = "DELETE FROM draft WHERE checkout = ?1 AND artifact = ?2";
+    execute(tx, "forget a draft", sql, (checkout.0, artifact.0)).map(drop)
+}
+
+/// Forgets an artifact that no version, name or draft has any more.
+pub(super) fn forget_artifact(tx: &Transaction<'_>, artifact: Seq) -> Result<()> {
+    leases::drop_lease(tx, artifact)?;
+    execute(tx, "forget an artifact", "DELETE FROM artifact WHERE seq = ?1", [artifact.0]).map(drop)
+}
+
+fn put_body(
+    tx: &Transaction<'_>,
+    checkout: CheckoutId,
+    artifact: Seq,
+    body: &Body,
+    base: Option<VersionNumber>,
+    scratch: Scratch,
+) -> Result<()> {
+    let columns = content_columns(&body.content);
+    let codes = [ino_code(body.ino), kind_code(body.kind), size_code(body.size), scratch_code(scratch)];
+    insert_draft(tx, (checkout, artifact), codes, &body.attrs, columns, (base, body.generation))
+}
+
+fn check_removable_dir(tx: &Transaction<'_>, actor: &Actor, entry: &Entry) -> Result<()> {
+    if entry.kind != Kind::Directory {
+        return Err(CatalogError::NotDirectory);
+    }
+    if !view::children(tx, actor.checkout, entry.artifact, Seq(0), 1)?.is_empty() {
+        return Err(CatalogError::NotEmpty);
+    }
+    if entry.head.is_some() {
+        leases::take_subtree(tx, actor, entry.artifact)?;
+    }
+    Ok(())
+}
+
+/// Moves a directory's time to now, as the checkout sees it.
+fn touch_dir(tx: &Transaction<'_>, checkout: CheckoutId, dir: Seq, actor: &Actor) -> Result<()> {
+    let sql = "INSERT OR REPLACE INTO dir_time VALUES (?1, ?2, ?3)";
+    execute(tx, "set a directory's time", sql, (checkout.0, dir.0, actor.now.wall.0)).map(drop)
+}
+
+/// One rename, with what its steps share.
+struct Renaming<'a> {
+    tx: &'a Transaction<'a>,
+    actor: &'a Actor,
+    from: &'a Place,
+    to: &'a Place,
+    /// Whether the old and the new name are scratch.
+    classes: (Scratch, Scratch),
+    /// Where the moved file's bytes are from now on, if elsewhere.
+    content: Option<&'a Content>,
+    spare: (Seq, ArtifactId),
+}
+
+impl Renaming<'_> {
+    fn replace(&self, source: Entry, target: Option<Entry>) -> Result<Renamed> {
+        if self.from == self.to {
+            let moved = source.clone();
+            return Ok(Renamed { source, moved, replaced: None, exchanged: None });
+        }
+        match (&target, source.kind) {
+            (Some(target), Kind::Directory) => check_removable_dir(self.tx, self.actor, target)?,
+            (Some(target), _) if target.kind == Kind::Directory => return Err(CatalogError::IsDirectory),
+            _ => {}
+        }
+        if source.kind == Kind::Directory {
+            self.move_directory(&source, target.as_ref())?;
+        } else {
+            self.move_file(&source, target.as_ref())?;
+        }
+        self.touch_both()?;
+        let moved = self.now_at(self.to)?;
+        Ok(Renamed { source, moved, replaced: target, exchanged: None })
+    }
+
+    fn exchange(&self, source: Entry, target: Entry) -> Result<Renamed> {
+        self.take_whole(&source)?;
+        self.take_whole(&target)?;
+        if same_family(source.kind, target.kind) {
+            self.put_on(&target, Body::of(self.actor, &source))?;
+            self.put_on(&source, Body::of(self.actor, &target))?;
+        } else {
+            self.rename_artifact(&source, self.to)?;
+            self.rename_artifact(&target, self.from)?;
+        }
+        self.touch_both()?;
+        let (moved, exchanged) = (self.now_at(self.to)?, self.now_at(self.from)?);
+        Ok(Renamed { source, moved, replaced: None, exchanged: Some(exchanged) })
+    }
+
+    /// Takes the lease on a file, or on a directory with all that is below it.
+    fn take_whole(&self, entry: &Entry) -> Result<()> {
+        match (entry.head, entry.kind) {
+            (None, _) => Ok(()),
+            (Some(_), Kind::Directory) => leases::take_subtree(self.tx, self.actor, entry.artifact).map(drop),
+            (Some(_), _) => leases::take(self.tx, self.actor, entry.artifact, None).map(drop),
+        }
+    }
+
+    fn move_directory(&self, source: &Entry, target: Option<&Entry>) -> Result<()> {
+        self.take_whole(source)?;
+        if let Some(target) = target {
+            remove(self.tx, self.actor, self.to, target)?;
+        } else if self.classes.1 == Scratch::No {
+            leases::check_place(self.tx, self.actor, self.to)?;
+        }
+        take_name(self.tx, self.actor, self.from, source)?;
+        self.rename_artifact(source, self.to)?;
+        if source.scratch != self.classes.1 {
+            self.reclassify_below(source.artifact)?;
+        }
+        Ok(())
+    }
+
+    fn move_file(&self, source: &Entry, target: Option<&Entry>) -> Result<()> {
+        self.take_whole(source)?;
+        let mut body = Body::of(self.actor, source);
+        body.attrs.ctime = self.actor.now.wall;
+        if let Some(content) = self.content {
+            body.content = content.clone();
+        }
+        match target {
+            Some(target) => {
+                self.take_whole(target)?;
+                self.leave(source)?;
+                self.put_on(target, body)?;
+                self.end_identity(source)
+            }
+            None if self.goes_along(source)? => {
+                if self.classes.1 == Scratch::No {
+                    leases::check_place(self.tx, self.actor, self.to)?;
+                }
+                self.leave(source)?;
+                self.rename_artifact(source, self.to)?;
+                self.carry_draft(source, body)
+            }
+            None => {
+                self.leave(source)?;
+                forget_draft(self.tx, self.actor.checkout, source.artifact)?;
+                settle_on(self.tx, self.actor, self.to, body, self.classes.1, self.spare)?;
+                if source.head.is_none() { forget_artifact(self.tx, source.artifact) } else { Ok(()) }
+            }
+        }
+    }
+
+    /// Whether a file keeps its identity under a new name: not where the head tree has the name, and an artifact of
+    /// the head tree not where the name is scratch, since then only its bytes went there as a backup.
+    fn goes_along(&self, source: &Entry) -> Result<bool> {
+        let head = view::head_at(self.tx, self.to)?.filter(|head| same_family(head.kind, source.kind));
+        let home = head.as_ref().is_some_and(|head| head.artifact == source.artifact);
+        Ok(home || head.is_none() && (source.head.is_none() || self.classes.1 == Scratch::No))
+    }
+
+    fn leave(&self, source: &Entry) -> Result<()> {
+        take_name(self.tx, self.actor, self.from, source)
+    }
+
+    /// Gives an artifact another name in the checkout.
+    fn rename_artifact(&self, entry: &Entry, to: &Place) -> Result<()> {
+        name_artifact(self.tx, self.actor.checkout, to, entry.artifact)
+    }
+
+    /// After a rename that kept the identity: the draft's change time, its class, and the reservation of a new name.
+    fn carry_draft(&self, source: &Entry, body: Body) -> Result<()> {
+        let Layer::Draft { base, generation } = source.layer else { return Ok(()) };
+        let scratch = if source.head.is_some() { Scratch::No } else { self.classes.1 };
+        let reserves = source.scratch != Scratch::No && scratch == Scratch::No;
+        let generation = if reserves {
+            Some(leases::reserve(self.tx, self.actor, source.artifact, source.id)?.generation)
+        } else {
+            generation
+        };
+        if scratch != Scratch::No {
+            leases::drop_lease(self.tx, source.artifact)?;
+        }
+        put_body(self.tx, self.actor.checkout, source.artifact, &Body { generation, ..body }, base, scratch)
+    }
+
+    /// Lets a body become the draft of an entry that keeps its name and identity.
+    fn put_on(&self, entry: &Entry, body: Body) -> Result<()> {
+        let (base, generation) = match entry.layer {
+            Layer::Head => (entry.head, None),
+            Layer::Draft { base, generation } => (base, generation),
+        };
+        let lease = leases::lease_of(self.tx, entry.artifact)?;
+        let generation = lease.map(|lease| lease.generation).or(generation);
+        let body = Body { generation, ..body };
+        put_body(self.tx, self.actor.checkout, entry.artifact, &body, base, entry.scratch)
+    }
+
+    /// Ends what a body was before it went over another name.
+    fn end_identity(&self, source: &Entry) -> Result<()> {
+        forget_draft(self.tx, self.actor.checkout, source.artifact)?;
+        if source.head.is_none() { forget_artifact(self.tx, source.artifact) } else { Ok(()) }
+    }
+
+    fn reclassify_below(&self, dir: Seq) -> Result<()> {
+        let sql = "WITH RECURSIVE below (artifact) AS (
+              SELECT ?1 UNION SELECT n.artifact FROM name n JOIN below ON n.parent = below.artifact
+                WHERE n.checkout = ?2 AND n.artifact IS NOT NULL)
+            UPDATE draft SET scratch = ?3 WHERE checkout = ?2 AND artifact IN below";
+        let params = (dir.0, self.actor.checkout.0, scratch_code(self.classes.1));
+        execute(self.tx, "reclassify a directory", sql, params).map(drop)
+    }
+
+    fn touch_both(&self) -> Result<()> {
+        touch_dir(self.tx, self.actor.checkout, self.from.parent, self.actor)?;
+        touch_dir(self.tx, self.actor.checkout, self.to.parent, self.actor)
+    }
+
+    fn now_at(&self, place: &Place) -> Result<Entry> {
+        view::lookup(self.tx, self.actor.checkout, place)?.ok_or(CatalogError::NotFound)
+    }
+}

@@ -1,0 +1,225 @@
+//! The content and attributes of drafts.
+
+use rusqlite::Transaction;
+
+use super::leases;
+use super::names::forget_draft;
+use super::rows::{ContentColumns, content_columns, ino_code, kind_code, scratch_code, size_code};
+use super::view::{self, execute};
+use super::{Actor, Catalog, CatalogError, Durability, Result};
+use crate::model::{
+    Attrs, CheckoutId, Content, Digest, Entry, Generation, Ino, Layer, Lease, Scratch, Seq, Timestamp,
+    VersionNumber,
+};
+
+/// The save of a file: its whole new content.
+#[derive(Debug, Clone)]
+pub struct Save {
+    /// The artifact.
+    pub artifact: Seq,
+    /// The inode number of the draft.
+    pub ino: Ino,
+    /// Where the bytes are.
+    pub content: Content,
+    /// How many.
+    pub size: u64,
+    /// Mode, owner and times.
+    pub attrs: Attrs,
+    /// The version that it was made on, if it is the first save of its draft.
+    pub base: Option<VersionNumber>,
+    /// The generation of the lease under which the bytes were written; none for scratch.
+    pub generation: Option<Generation>,
+}
+
+/// What a save came to.
+#[derive(Debug, Clone)]
+pub struct Saved {
+    /// The content that the save replaced.
+    pub before: Content,
+    /// The lease, if it had to be taken again because it had lapsed.
+    pub lease: Option<Lease>,
+}
+
+/// Attributes that are set without a save.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AttrChange {
+    /// The permission bits.
+    pub mode: Option<u32>,
+    /// The owner.
+    pub uid: Option<u32>,
+    /// The group.
+    pub gid: Option<u32>,
+    /// Last read.
+    pub atime: Option<Timestamp>,
+    /// Last change of the content.
+    pub mtime: Option<Timestamp>,
+}
+
+impl Catalog {
+    /// Makes bytes the draft of an artifact, if the lease under which they were written still protects them.
+    ///
+    /// Fails with [`CatalogError::LeaseLost`] where somebody else took the lease, and with [`CatalogError::Stale`]
+    /// where the head has moved past the draft's base.
+    pub fn save(&self, actor: &Actor, save: &Save, durability: Durability) -> Result<Saved> {
+        self.write(durability, |tx| {
+            let entry = view::entry_of(tx, actor.checkout, save.artifact)?.ok_or(CatalogError::NotFound)?;
+            let base = base_of(&entry, save.base);
+            let lease = if entry.scratch == Scratch::No { fence(tx, actor, save, base)? } else { None };
+            let generation = lease.as_ref().map(|lease| lease.generation).or(save.generation);
+            let codes = [
+                ino_code(save.ino),
+                kind_code(entry.kind),
+                size_code(save.size),
+                scratch_code(entry.scratch),
+            ];
+            let columns = content_columns(&save.content);
+            let key = (actor.checkout, save.artifact);
+            insert_draft(tx, key, codes, &save.attrs, columns, (base, generation))?;
+            Ok(Saved { before: entry.content, lease })
+        })
+    }
+
+    /// Replaces a sealed staging file by the blob that it became; false if the draft has another content by now.
+    pub fn publish(&self, published: &[(CheckoutId, Seq, String, Digest)]) -> Result<Vec<bool>> {
+        let sql = "UPDATE draft SET digest = ?4, staged = NULL WHERE checkout = ?1 AND artifact = ?2 AND staged = ?3";
+        self.write(Durability::Full, |tx| {
+            let mut current = Vec::with_capacity(published.len());
+            for (checkout, artifact, staged, digest) in published {
+                let params = (checkout.0, artifact.0, staged, digest.as_bytes());
+                current.push(execute(tx, "publish a draft", sql, params)? == 1);
+            }
+            Ok(current)
+        })
+    }
+
+    /// Sets attributes; on an artifact of the head tree that takes the lease and makes a draft.
+    pub fn set_attrs(&self, actor: &Actor, artifact: Seq, change: AttrChange) -> Result<Entry> {
+        let fresh = self.read(|conn| Ok(view::draft_of(conn, actor.checkout, artifact)?.is_none()))?;
+        let durability = if fresh { Durability::Full } else { Durability::Grouped };
+        self.write(durability, |tx| {
+            let entry = view::entry_of(tx, actor.checkout, artifact)?.ok_or(CatalogError::NotFound)?;
+            let base = base_of(&entry, entry.head);
+            let generation = if entry.head.is_some() && entry.scratch == Scratch::No {
+                Some(leases::take(tx, actor, artifact, base)?.generation)
+            } else {
+                draft_generation(&entry)
+            };
+            put_attrs(
+                tx,
+                actor,
+                &entry,
+                apply(&actor.attrs_of(&entry), change, actor.now.wall),
+                (base, generation),
+            )?;
+            view::entry_of(tx, actor.checkout, artifact)?.ok_or(CatalogError::NotFound)
+        })
+    }
+
+    /// Forgets the draft of an artifact that still has its head version; returns the entry as it was.
+    pub fn drop_draft(&self, checkout: CheckoutId, artifact: Seq) -> Result<Option<Entry>> {
+        self.write(Durability::Full, |tx| {
+            let entry = view::entry_of(tx, checkout, artifact)?;
+            forget_draft(tx, checkout, artifact)?;
+            Ok(entry)
+        })
+    }
+}
+
+fn base_of(entry: &Entry, fresh: Option<VersionNumber>) -> Option<VersionNumber> {
+    match entry.layer {
+        Layer::Draft { base, .. } => base,
+        Layer::Head => fresh.or(entry.head),
+    }
+}
+
+fn draft_generation(entry: &Entry) -> Option<Generation> {
+    match entry.layer {
+        Layer::Draft { generation, .. } => generation,
+        Layer::Head => None,
+    }
+}
+
+/// Checks that a save is still protected; takes a lapsed lease again if nobody else did and the head stayed.
+fn fence(
+    tx: &Transaction<'_>,
+    actor: &Actor,
+    save: &Save,
+    base: Option<VersionNumber>,
+) -> Result<Option<Lease>> {
+    let lease = leases::lease_of(tx, save.artifact)?;
+    let mine = lease.as_ref().filter(|l| l.holder == actor.holder && Some(l.generation) == save.generation);
+    match mine {
+        Some(lease) if lease.is_live(actor.now) => {
+            let head = view::head_of(tx, save.artifact)?.and_then(|head| head.head);
+            match (base, head) {
+                (Some(base), Some(head)) if base != head => {
+                    Err(CatalogError::Stale { artifact: save.artifact, base, head })
+                }
+                _ => Ok(None),
+            }
+        }
+        _ => match leases::take(tx, actor, save.artifact, base) {
+            Err(CatalogError::Held { artifact, lease }) => Err(CatalogError::LeaseLost { artifact, lease }),
+            other => other.map(Some),
+        },
+    }
+}
+
+fn apply(attrs: &Attrs, change: AttrChange, now: Timestamp) -> Attrs {
+    Attrs {
+        mode: change.mode.unwrap_or(attrs.mode) & 0o7777,
+        uid: change.uid.unwrap_or(attrs.uid),
+        gid: change.gid.unwrap_or(attrs.gid),
+        atime: change.atime.unwrap_or(attrs.atime),
+        mtime: change.mtime.unwrap_or(attrs.mtime),
+        ctime: now,
+    }
+}
+
+fn put_attrs(
+    tx: &Transaction<'_>,
+    actor: &Actor,
+    entry: &Entry,
+    attrs: Attrs,
+    fence: (Option<VersionNumber>, Option<Generation>),
+) -> Result<()> {
+    let codes =
+        [ino_code(entry.ino), kind_code(entry.kind), size_code(entry.size), scratch_code(entry.scratch)];
+    let key = (actor.checkout, entry.artifact);
+    insert_draft(tx, key, codes, &attrs, content_columns(&entry.content), fence)
+}
+
+/// Writes a draft's row. `codes`: inode, kind, size and scratch class as they are stored.
+pub(super) fn insert_draft(
+    tx: &Transaction<'_>,
+    (checkout, artifact): (CheckoutId, Seq),
+    [ino, kind, size, scratch]: [i64; 4],
+    attrs: &Attrs,
+    (digest, staged, direct, target): ContentColumns<'_>,
+    (base, generation): (Option<VersionNumber>, Option<Generation>),
+) -> Result<()> {
+    let sql = "INSERT OR REPLACE INTO draft (checkout, artifact, ino, kind, size, scratch, mode, uid, gid,
+          atime, mtime, ctime, digest, staged, direct, target, base, generation)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
+    let params = rusqlite::params![
+        checkout.0,
+        artifact.0,
+        ino,
+        kind,
+        size,
+        scratch,
+        attrs.mode,
+        attrs.uid,
+        attrs.gid,
+        attrs.atime.0,
+        attrs.mtime.0,
+        attrs.ctime.0,
+        digest,
+        staged,
+        direct,
+        target,
+        base.map(|b| b.0),
+        generation.map(|g| g.0),
+    ];
+    execute(tx, "write a draft", sql, params).map(drop)
+}

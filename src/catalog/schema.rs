@@ -1,0 +1,206 @@
+//! Tables and their migrations.
+//!
+//! Compatibility: migrations are appended, never edited; `user_version` counts those that were applied, and a
+//! catalog with more than this program knows is refused.
+
+use rusqlite::Connection;
+
+use super::error::{CatalogError, doing};
+
+/// The migrations, oldest first.
+const MIGRATIONS: &[&str] = &[FIRST];
+
+const FIRST: &str = "
+CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+INSERT INTO meta VALUES ('next_number', 2), ('next_generation', 1), ('sync', 0);
+
+CREATE TABLE artifact (
+  seq  INTEGER PRIMARY KEY,
+  id   BLOB NOT NULL UNIQUE,
+  kind INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE change (
+  number  INTEGER PRIMARY KEY,
+  at      INTEGER NOT NULL,
+  author  TEXT NOT NULL,
+  message TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE version (
+  artifact INTEGER NOT NULL REFERENCES artifact (seq),
+  number   INTEGER NOT NULL,
+  change   INTEGER NOT NULL REFERENCES change (number),
+  ino      INTEGER NOT NULL,
+  kind     INTEGER NOT NULL,
+  mode     INTEGER NOT NULL,
+  size     INTEGER NOT NULL,
+  digest   BLOB,
+  target   BLOB,
+  mtime    INTEGER NOT NULL,
+  ctime    INTEGER NOT NULL,
+  base     INTEGER,
+  author   TEXT NOT NULL,
+  PRIMARY KEY (artifact, number)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX version_digest ON version (digest) WHERE digest IS NOT NULL;
+
+-- What each change did, for logs and for the mounts that follow.
+CREATE TABLE change_item (
+  change        INTEGER NOT NULL REFERENCES change (number),
+  artifact      INTEGER NOT NULL REFERENCES artifact (seq),
+  version       INTEGER,
+  parent_before INTEGER,
+  name_before   BLOB,
+  parent_after  INTEGER,
+  name_after    BLOB,
+  PRIMARY KEY (change, artifact)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX change_item_artifact ON change_item (artifact, change);
+
+-- The head tree, with a copy of each newest version's attributes: listing a directory reads one range.
+CREATE TABLE head (
+  parent   INTEGER NOT NULL,
+  artifact INTEGER NOT NULL UNIQUE REFERENCES artifact (seq),
+  id       BLOB NOT NULL,
+  name     BLOB NOT NULL,
+  version  INTEGER NOT NULL,
+  ino      INTEGER NOT NULL,
+  kind     INTEGER NOT NULL,
+  mode     INTEGER NOT NULL,
+  size     INTEGER NOT NULL,
+  digest   BLOB,
+  target   BLOB,
+  mtime    INTEGER NOT NULL,
+  ctime    INTEGER NOT NULL,
+  PRIMARY KEY (parent, artifact),
+  UNIQUE (parent, name)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE checkout (
+  id     INTEGER PRIMARY KEY,
+  holder TEXT NOT NULL UNIQUE
+) STRICT;
+
+-- Drafts and names come and go often; a foreign key to `artifact` would cost a search of them for each that goes.
+
+-- Names of a checkout that differ from the head tree; without an artifact: the head's name is gone here,
+-- and `base` is the version that it had then.
+CREATE TABLE name (
+  parent   INTEGER NOT NULL,
+  name     BLOB NOT NULL,
+  checkout INTEGER NOT NULL REFERENCES checkout (id),
+  artifact INTEGER,
+  base     INTEGER,
+  gone_at  INTEGER,
+  PRIMARY KEY (parent, name, checkout)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX name_children ON name (checkout, parent, artifact);
+CREATE INDEX name_artifact ON name (artifact, checkout);
+
+-- Content and attributes that a checkout changed and has not checked in.
+CREATE TABLE draft (
+  checkout   INTEGER NOT NULL REFERENCES checkout (id),
+  artifact   INTEGER NOT NULL,
+  ino        INTEGER NOT NULL,
+  kind       INTEGER NOT NULL,
+  mode       INTEGER NOT NULL,
+  uid        INTEGER NOT NULL,
+  gid        INTEGER NOT NULL,
+  size       INTEGER NOT NULL,
+  digest     BLOB,
+  staged     TEXT,
+  direct     TEXT,
+  target     BLOB,
+  atime      INTEGER NOT NULL,
+  mtime      INTEGER NOT NULL,
+  ctime      INTEGER NOT NULL,
+  base       INTEGER,
+  generation INTEGER,
+  scratch    INTEGER NOT NULL,
+  PRIMARY KEY (checkout, artifact)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX draft_staged ON draft (staged) WHERE staged IS NOT NULL;
+
+-- Times of directories as one checkout sees them: its own creations and deletions move them at once.
+CREATE TABLE dir_time (
+  checkout INTEGER NOT NULL REFERENCES checkout (id),
+  dir      INTEGER NOT NULL,
+  mtime    INTEGER NOT NULL,
+  PRIMARY KEY (checkout, dir)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE lease (
+  key             TEXT PRIMARY KEY,
+  artifact        INTEGER,
+  holder          TEXT NOT NULL,
+  generation      INTEGER NOT NULL,
+  boot            INTEGER NOT NULL,
+  expires_boot_ms INTEGER NOT NULL,
+  expires         INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX lease_artifact ON lease (artifact) WHERE artifact IS NOT NULL;
+
+-- Write handles with bytes that are not yet published, by the mount that has them.
+CREATE TABLE writer (
+  artifact INTEGER NOT NULL,
+  checkout INTEGER NOT NULL REFERENCES checkout (id),
+  since    INTEGER NOT NULL,
+  PRIMARY KEY (artifact, checkout)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE mount (
+  checkout    INTEGER PRIMARY KEY REFERENCES checkout (id),
+  boot        INTEGER NOT NULL,
+  pid         INTEGER NOT NULL,
+  start_ticks INTEGER NOT NULL,
+  mountpoint  BLOB NOT NULL,
+  started     INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE event (
+  seq      INTEGER PRIMARY KEY AUTOINCREMENT,
+  at       INTEGER NOT NULL,
+  kind     TEXT NOT NULL,
+  artifact INTEGER,
+  holder   TEXT,
+  detail   TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE recovery (
+  id       TEXT PRIMARY KEY,
+  file     TEXT NOT NULL,
+  artifact BLOB,
+  path     BLOB NOT NULL,
+  base     INTEGER,
+  holder   TEXT NOT NULL,
+  at       INTEGER NOT NULL,
+  size     INTEGER NOT NULL,
+  reason   TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE stamp (
+  digest BLOB PRIMARY KEY,
+  inode  INTEGER NOT NULL,
+  size   INTEGER NOT NULL,
+  mtime  INTEGER NOT NULL,
+  ctime  INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+";
+
+/// Brings a catalog to the present schema; refuses one that a newer program made.
+pub(super) fn migrate(conn: &mut Connection) -> Result<(), CatalogError> {
+    let tx =
+        conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(doing("begin"))?;
+    let applied: i64 =
+        tx.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(doing("read user_version"))?;
+    let known = MIGRATIONS.len() as i64;
+    if applied > known {
+        return Err(CatalogError::NewerSchema { found: applied, known });
+    }
+    for (number, sql) in (1_i64..).zip(MIGRATIONS).skip(usize::try_from(applied).unwrap_or(0)) {
+        tx.execute_batch(sql).map_err(doing("migrate"))?;
+        tx.pragma_update(None, "user_version", number).map_err(doing("set user_version"))?;
+    }
+    tx.commit().map_err(doing("commit the migration"))
+}

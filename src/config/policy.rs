@@ -1,0 +1,83 @@
+use serde::Deserialize;
+
+use crate::model::{NameGlobs, PathGlobs, ScratchRules};
+
+/// When a save that was acknowledged by close(2) or rename(2) survives a power cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CloseDurability {
+    /// Within a second: saves that are close together share one sync.
+    #[default]
+    Grouped,
+    /// Before the call returns.
+    Durable,
+}
+
+/// Which of the virtual extended attributes listxattr(2) names; all of them always answer by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ListXattrs {
+    /// Holder and expiry, while a lease is held.
+    #[default]
+    Lease,
+    /// Every one that has a value; `cp -a` then tries to copy them.
+    All,
+    /// None.
+    None,
+}
+
+/// What happens when a lease has ended and its holder's mount still has unpublished writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UnresolvedWriter {
+    /// The resource stays closed to others until the writer has closed, is proven dead, or is resolved by hand.
+    #[default]
+    Quarantine,
+    /// Another holder may take the lease; the writer's bytes become a recovery copy.
+    Take,
+}
+
+/// The policy of a workspace: its `config.toml` as resolved, with the defaults filled in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// How long a lease lasts from its grant or renewal, in milliseconds; positive.
+    pub ttl_ms: i64,
+    /// The gap inside one save over which a lease and a name's identity outlive the name, in milliseconds; positive.
+    pub grace_ms: i64,
+    /// How long after the last writer closed `--checkin close` checks in, in milliseconds; positive.
+    pub checkin_delay_ms: i64,
+    /// When an acknowledged close survives a power cut.
+    pub close: CloseDurability,
+    /// Which extended attributes are listed.
+    pub list_xattrs: ListXattrs,
+    /// How scratch names are told from documents.
+    pub scratch: ScratchRules,
+    /// Files that applications edit in place with a journal beside them: the draft is written directly.
+    pub live: NameGlobs,
+    /// Files that an open `O_RDWR` doesn't lease: their first write does, or is refused.
+    pub on_first_write: PathGlobs,
+    /// After how long an ambiguous file that stays is a document, in milliseconds; positive.
+    pub quiet_ms: i64,
+    /// What becomes of an ended lease whose writer is not known to have stopped.
+    pub unresolved_writer: UnresolvedWriter,
+}
+
+/// Files of SQLite and HDF5: both write in place and recover by themselves.
+pub(super) const LIVE: [&str; 3] = ["*.sqlite", "*.db", "*.h5"];
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            ttl_ms: 8 * 3_600_000,
+            grace_ms: 5_000,
+            checkin_delay_ms: 5_000,
+            close: CloseDurability::default(),
+            list_xattrs: ListXattrs::default(),
+            scratch: ScratchRules::default(),
+            live: NameGlobs::new(&LIVE).expect("BUG: the default globs must compile"),
+            on_first_write: PathGlobs::new::<&str>(&[]).expect("BUG: no glob must compile"),
+            quiet_ms: 30_000,
+            unresolved_writer: UnresolvedWriter::default(),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+use std::fmt::Write;
+use std::sync::LazyLock;
+
+use super::policy::LIVE;
+use crate::model::{AMBIGUOUS, DOCUMENTS, KnownGlob, SCRATCH};
+
+/// The `config.toml` of a new workspace: every key, explained, with its default, and commented out.
+pub static DEFAULT_CONFIG_TOML: LazyLock<String> = LazyLock::new(|| {
+    let mut text = String::from(HEAD);
+    text.push_str(SCRATCH_TEXT);
+    push_list(&mut text, "scratch", SCRATCH);
+    text.push_str(AMBIGUOUS_TEXT);
+    push_list(&mut text, "ambiguous", AMBIGUOUS);
+    text.push_str(DOCUMENTS_TEXT);
+    push_list(&mut text, "documents", DOCUMENTS);
+    text.push_str(LIVE_TEXT);
+    writeln!(text, "# live = {LIVE:?}").expect("BUG: a String takes any text");
+    text
+});
+
+const HEAD: &str = r##"## The policy of this workspace.
+##
+## Lines with ## explain. A line with a single # is a setting with its default: to change it, remove the # and
+## the space after it. Mounts read this file when they start.
+## Durations are whole numbers with units, largest unit first: 1d, 8h, 1h30m, 5s, 250ms. None may be zero.
+
+## How long a lease lasts. Opening for write, writing and saving renew it.
+# ttl = "8h"
+
+## How long a lease, and the identity of a document, outlive the document's name while an application saves: many
+## rename the old file away, or remove it, before the new one takes its name.
+# grace = "5s"
+
+## For mounts with `--checkin close`: how long after the last writer closed a document it is checked in.
+# checkin_delay = "5s"
+
+## What a power cut may take after an application closed a file. "grouped": at most the last second.
+## "durable": nothing; each close waits for the disk. (fsync, leases and check-ins never wait for this.)
+# close = "grouped"
+
+## Which extended attributes are listed; all of them always answer by name.
+## "lease": holder and expiry while a lease is held. "all": every one. "none".
+# list_xattrs = "lease"
+
+## When a lease has ended, but its holder's mount still has unpublished writes. "quarantine": nobody gets it until
+## that writer has closed, is proven dead, or is resolved by hand. "take": the next one gets it, and the writer's
+## bytes become a recovery copy.
+# on_unresolved_writer = "quarantine"
+
+## Paths that opening for reading and writing does not lease: the first write does, or is refused. For applications
+## that open what they only show. A glob without / matches names, one with / the path from the root.
+# on_first_write = []
+
+## After how long an ambiguous name (below) that is still there is a document.
+# quiet = "30s"
+
+## In the globs * stands for any characters, ? and [a-z] for one byte, {a,b} for either, \ takes away a meaning.
+## (?i) at the beginning: in any case.
+"##;
+
+const SCRATCH_TEXT: &str = r##"
+## Names that are never versioned and never leased: they stay in the checkout where they were made.
+## With / at the end: directories too, with all that lies below them.
+"##;
+
+const AMBIGUOUS_TEXT: &str = r##"
+## Names that a program may have made for a moment: not versioned while they are new, or stand beside the document
+## that the first * stands for. One that stays (quiet, above) is a document.
+"##;
+
+const DOCUMENTS_TEXT: &str = r##"
+## Names that look ambiguous but are documents.
+"##;
+
+const LIVE_TEXT: &str = r##"
+## Documents that applications edit in place, with a journal of their own: a crash leaves the draft as it would leave
+## the file on a local disk, instead of going back to the last save.
+"##;
+
+fn push_list(text: &mut String, key: &str, globs: &[KnownGlob]) {
+    writeln!(text, "# {key} = [").expect("BUG: a String takes any text");
+    for (glob, program) in globs {
+        writeln!(text, "#     {glob:?},  # {program}").expect("BUG: a String takes any text");
+    }
+    text.push_str("# ]\n");
+}

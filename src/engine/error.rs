@@ -1,0 +1,70 @@
+use std::path::PathBuf;
+
+use crate::catalog::CatalogError;
+use crate::model::{ArtifactPath, Lease, VersionNumber};
+
+/// Why the engine refused or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// Somebody else holds the lease.
+    #[error("{path}: {}", held(lease.as_deref()))]
+    Held {
+        /// The object.
+        path: ArtifactPath,
+        /// The lease that refused, unless it ended meanwhile.
+        lease: Option<Box<Lease>>,
+    },
+    /// The draft was made on an older version.
+    #[error("{path}: made on version {base}, and the newest is {head}: read it again, `leasehold save-as`, or `leasehold checkin --onto {head}`")]
+    Stale {
+        /// The object.
+        path: ArtifactPath,
+        /// The version that it was made on.
+        base: VersionNumber,
+        /// The head version.
+        head: VersionNumber,
+    },
+    /// There is no such path in the checkout.
+    #[error("{0}: no such file in this checkout")]
+    NotFound(ArtifactPath),
+    /// The request can't be carried out as it stands.
+    #[error("{0}")]
+    Refused(String),
+    /// The catalog failed.
+    #[error("{path}: the catalog refused")]
+    Catalog {
+        /// The object; the root where it is no single one.
+        path: ArtifactPath,
+        /// The catalog's error.
+        source: CatalogError,
+    },
+    /// The store failed.
+    #[error("the store failed")]
+    Blobs(#[from] crate::blobs::BlobError),
+    /// A file of the workspace can't be used.
+    #[error("can't {doing} {}", path.display())]
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The configuration is not valid.
+    #[error(transparent)]
+    Config(#[from] crate::config::ConfigError),
+    /// The directory is no workspace.
+    #[error("{}: not a Leasehold workspace (no .leasehold directory)", .0.display())]
+    NotAWorkspace(PathBuf),
+    /// The workspace exists already.
+    #[error("{}: already a Leasehold workspace", .0.display())]
+    WorkspaceExists(PathBuf),
+}
+
+fn held(lease: Option<&Lease>) -> String {
+    match lease {
+        Some(lease) => format!("held by {} until {}", lease.holder, lease.expires.to_rfc3339()),
+        None => "was held by somebody else a moment ago: try again".to_owned(),
+    }
+}
