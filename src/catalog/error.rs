@@ -73,6 +73,26 @@ pub enum CatalogError {
     /// A file stands where a directory is needed.
     #[error("is not a directory")]
     NotDirectory,
+    /// Another live process has the checkout mounted.
+    #[error("mounted at {} by process {pid}", mountpoint.display())]
+    Mounted {
+        /// The daemon.
+        pid: u32,
+        /// Where.
+        mountpoint: PathBuf,
+    },
+    /// The bytes of a draft are not in the store yet.
+    #[error("the draft is not in the store yet")]
+    Unpublished {
+        /// The artifact.
+        artifact: Seq,
+    },
+    /// A directory would come to lie within itself, since another check-in moved its new parent.
+    #[error("the directory would lie within itself")]
+    Cycle {
+        /// The directory.
+        artifact: Seq,
+    },
     /// A check-in needs something that was not asked for.
     #[error("a check-in of this needs more: {0}")]
     Incomplete(String),
@@ -82,6 +102,25 @@ pub enum CatalogError {
     /// A change with that number isn't there.
     #[error("no change {0}")]
     NoChange(ChangeNumber),
+}
+
+impl CatalogError {
+    /// Whether there was no space to write.
+    pub fn is_disk_full(&self) -> bool {
+        self.sqlite_code() == Some(rusqlite::ErrorCode::DiskFull)
+    }
+
+    /// Whether the catalog can only be read.
+    pub fn is_read_only(&self) -> bool {
+        self.sqlite_code() == Some(rusqlite::ErrorCode::ReadOnly)
+    }
+
+    fn sqlite_code(&self) -> Option<rusqlite::ErrorCode> {
+        match self {
+            Self::Sqlite { source, .. } | Self::Open { source, .. } => source.sqlite_error_code(),
+            _ => None,
+        }
+    }
 }
 
 /// Names what SQLite failed at.

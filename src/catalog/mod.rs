@@ -6,13 +6,26 @@
 //! Performance: a [`Durability::Grouped`] commit survives the death of the process and costs no sync; what a power
 //! cut may take of it is bounded by calling [`Catalog::sync`] each second. A [`Durability::Full`] commit syncs.
 
+mod checkin;
+mod checkouts;
+mod deltas;
 mod error;
+mod events;
+mod head;
+mod history;
+mod import;
 mod leases;
 mod names;
+mod promote;
+mod recovery;
 mod rows;
 mod saves;
 mod schema;
+mod stamps;
 mod view;
+
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,10 +33,18 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
+pub use checkin::{CheckIn, CheckedIn, CheckedItem};
+pub use checkouts::{MountRow, Mounting};
+pub use deltas::DraftInfo;
 pub use error::CatalogError;
+pub use events::{Event, EventKind, NewEvent};
+pub use history::{ChangeItem, ChangeRecord, ChangeRecordItem, KnownArtifact, NodePlace};
+pub use import::{ImportItem, Importing};
 pub use leases::LeaseFilter;
 pub use names::{NewEntry, RenameMode, RenameRequest, Renamed};
+pub use recovery::RecoveryRow;
 pub use saves::{AttrChange, Save, Saved};
+pub use stamps::StampRow;
 
 use crate::ids::Ids;
 use crate::model::{ArtifactId, Attrs, CheckoutId, Entry, Holder, Ino, Instant, Kind, Layer, Name, Seq};
@@ -62,6 +83,8 @@ pub struct Actor {
     pub take_from_writers: bool,
     /// The user and group that files of the head tree belong to in this checkout.
     pub owner: (u32, u32),
+    /// Whether a lease on an artifact of the head tree was granted since: it has to survive a power cut.
+    pub(crate) granted: std::cell::Cell<bool>,
 }
 
 impl Actor {
@@ -197,6 +220,20 @@ impl Catalog {
         let value = body(&tx)?;
         tx.commit().map_err(doing("commit"))?;
         writer.unsynced = durability == Durability::Grouped;
+        Ok(value)
+    }
+
+    /// Runs one transaction that changes drafts. A lease that it grants survives a power cut, whatever the drafts do.
+    fn write_draft<T>(
+        &self,
+        actor: &Actor,
+        durability: Durability,
+        body: impl FnOnce(&Transaction<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let value = self.write(durability, body)?;
+        if actor.granted.take() && durability == Durability::Grouped {
+            self.sync()?;
+        }
         Ok(value)
     }
 

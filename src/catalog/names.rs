@@ -100,13 +100,12 @@ impl Catalog {
     /// Makes a new name. A name of the head tree that the checkout had removed keeps its artifact.
     pub fn create_entry(&self, actor: &Actor, place: &Place, new: &NewEntry) -> Result<Entry> {
         let seq = Seq(self.next_number()?);
-        self.write(Durability::Grouped, |tx| create(tx, actor, place, new, seq))
+        self.write_draft(actor, Durability::Grouped, |tx| create(tx, actor, place, new, seq))
     }
 
     /// Removes a name that is no directory; returns what it was.
     pub fn unlink(&self, actor: &Actor, place: &Place) -> Result<Entry> {
-        let durability = self.durability_for(actor, place)?;
-        self.write(durability, |tx| {
+        self.write_draft(actor, Durability::Grouped, |tx| {
             let entry = view::lookup(tx, actor.checkout, place)?.ok_or(CatalogError::NotFound)?;
             if entry.kind == Kind::Directory {
                 return Err(CatalogError::IsDirectory);
@@ -118,8 +117,7 @@ impl Catalog {
 
     /// Removes an empty directory; returns what it was.
     pub fn rmdir(&self, actor: &Actor, place: &Place) -> Result<Entry> {
-        let durability = self.durability_for(actor, place)?;
-        self.write(durability, |tx| {
+        self.write_draft(actor, Durability::Grouped, |tx| {
             let entry = view::lookup(tx, actor.checkout, place)?.ok_or(CatalogError::NotFound)?;
             check_removable_dir(tx, actor, &entry)?;
             remove(tx, actor, place, &entry)?;
@@ -131,8 +129,7 @@ impl Catalog {
     pub fn rename(&self, actor: &Actor, request: &RenameRequest) -> Result<Renamed> {
         let RenameRequest { from, to, .. } = request;
         let spare = (Seq(self.next_number()?), request.spare);
-        let durability = self.durability_for(actor, from)?.max_with(self.durability_for(actor, to)?);
-        self.write(durability, |tx| {
+        self.write_draft(actor, Durability::Grouped, |tx| {
             let source = view::lookup(tx, actor.checkout, from)?.ok_or(CatalogError::NotFound)?;
             let target = view::lookup(tx, actor.checkout, to)?;
             let content = request.content.as_ref();
@@ -144,23 +141,6 @@ impl Catalog {
                 (_, target) => renaming.replace(source, target),
             }
         })
-    }
-
-    /// A change of a name costs a sync only where it grants a lease on an artifact of the head tree.
-    fn durability_for(&self, actor: &Actor, place: &Place) -> Result<Durability> {
-        self.read(|conn| {
-            let entry = view::lookup(conn, actor.checkout, place)?.filter(|entry| entry.head.is_some());
-            let Some(entry) = entry else { return Ok(Durability::Grouped) };
-            let lease = leases::lease_of(conn, entry.artifact)?;
-            let held = lease.is_some_and(|l| l.holder == actor.holder && l.is_live(actor.now));
-            Ok(if held { Durability::Grouped } else { Durability::Full })
-        })
-    }
-}
-
-impl Durability {
-    fn max_with(self, other: Self) -> Self {
-        if self == Self::Full { self } else { other }
     }
 }
 
@@ -273,36 +253,39 @@ fn remove(tx: &Transaction<'_>, actor: &Actor, place: &Place, entry: &Entry) -> 
 
 /// Clears a name of a checkout: the head's own name is marked as gone, another is forgotten.
 fn take_name(tx: &Transaction<'_>, actor: &Actor, place: &Place, entry: &Entry) -> Result<()> {
-    let at_home = view::head_at(tx, place)?.is_some_and(|head| head.artifact == entry.artifact);
-    let hides_head = view::head_at(tx, place)?.is_some();
-    if at_home {
-        let base = match entry.layer {
-            Layer::Draft { base, .. } => base,
-            Layer::Head => entry.head,
-        };
-        mark_gone(tx, actor, place, base)
-    } else if hides_head {
-        mark_gone(tx, actor, place, None)
-    } else {
-        forget_name(tx, actor.checkout, place)
+    match view::head_at(tx, place)? {
+        Some(head) if head.artifact == entry.artifact => {
+            let base = match entry.layer {
+                Layer::Draft { base, .. } => base,
+                Layer::Head => entry.head,
+            };
+            mark_gone(tx, actor, place, base)
+        }
+        Some(_) => mark_gone(tx, actor, place, None),
+        None => forget_name(tx, actor.checkout, place),
     }
 }
 
 fn mark_gone(tx: &Transaction<'_>, actor: &Actor, place: &Place, base: Option<VersionNumber>) -> Result<()> {
-    let sql = "INSERT OR REPLACE INTO name (parent, name, checkout, artifact, base, gone_at)
-        VALUES (?1, ?2, ?3, NULL, ?4, ?5)";
+    let sql = "INSERT INTO name (parent, name, checkout, artifact, base, gone_at) VALUES (?1, ?2, ?3, NULL, ?4, ?5)
+        ON CONFLICT DO UPDATE SET artifact = NULL, base = coalesce(excluded.base, base), gone_at = excluded.gone_at";
     let params =
         (place.parent.0, place.name.as_bytes(), actor.checkout.0, base.map(|b| b.0), actor.now.wall.0);
     execute(tx, "remove a name", sql, params).map(drop)
 }
 
-/// Gives an artifact a name, unless that is its name in the head tree anyway.
+/// Gives an artifact a name, unless that is its name in the head tree anyway. A name of the head tree that it hides
+/// is noted with the version that was hidden.
 fn name_artifact(tx: &Transaction<'_>, checkout: CheckoutId, place: &Place, artifact: Seq) -> Result<()> {
-    if view::head_at(tx, place)?.is_some_and(|head| head.artifact == artifact) {
+    let head = view::head_at(tx, place)?;
+    if head.as_ref().is_some_and(|head| head.artifact == artifact) {
         return forget_name(tx, checkout, place);
     }
-    let sql = "INSERT OR REPLACE INTO name (parent, name, checkout, artifact) VALUES (?1, ?2, ?3, ?4)";
-    execute(tx, "give a name", sql, (place.parent.0, place.name.as_bytes(), checkout.0, artifact.0)).map(drop)
+    let hidden = head.and_then(|head| head.head).map(|version| version.0);
+    let sql = "INSERT INTO name (parent, name, checkout, artifact, base) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT DO UPDATE SET artifact = excluded.artifact, gone_at = NULL";
+    let params = (place.parent.0, place.name.as_bytes(), checkout.0, artifact.0, hidden);
+    execute(tx, "give a name", sql, params).map(drop)
 }
 
 fn forget_name(tx: &Transaction<'_>, checkout: CheckoutId, place: &Place) -> Result<()> {
@@ -318,7 +301,10 @@ pub(super) fn forget_draft(tx: &Transaction<'_>, checkout: CheckoutId, artifact:
 /// Forgets an artifact that no version, name or draft has any more.
 pub(super) fn forget_artifact(tx: &Transaction<'_>, artifact: Seq) -> Result<()> {
     leases::drop_lease(tx, artifact)?;
-    execute(tx, "forget an artifact", "DELETE FROM artifact WHERE seq = ?1", [artifact.0]).map(drop)
+    // One that another check-in deleted while it was a draft here still has its versions.
+    let sql = "DELETE FROM artifact WHERE seq = ?1 AND NOT EXISTS
+        (SELECT 1 FROM version WHERE version.artifact = artifact.seq)";
+    execute(tx, "forget an artifact", sql, [artifact.0]).map(drop)
 }
 
 fn put_body(

@@ -13,7 +13,7 @@ use crate::model::{
 #[error("the catalog holds a bad {0}")]
 struct BadValue(&'static str);
 
-fn bad(column: usize, what: &'static str) -> rusqlite::Error {
+pub(super) fn bad(column: usize, what: &'static str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Blob, Box::new(BadValue(what)))
 }
 

@@ -44,6 +44,11 @@ impl Catalog {
         self.read(|conn| Ok(path_of(conn, checkout, place.parent)?.map(|dir| dir.join(place.name.clone()))))
     }
 
+    /// Whether the head tree has a name, whatever a checkout did with it.
+    pub fn is_head_name(&self, place: &Place) -> Result<bool> {
+        self.read(|conn| Ok(head_at(conn, place)?.is_some()))
+    }
+
     /// When a checkout last changed the names in a directory, if it did since its last check-in.
     pub fn dir_time(&self, checkout: CheckoutId, dir: Seq) -> Result<Option<Timestamp>> {
         self.read(|conn| dir_time(conn, checkout, dir))
@@ -208,7 +213,7 @@ pub(super) fn place_of(conn: &Connection, checkout: CheckoutId, artifact: Seq) -
     one(conn, "read the head tree", sql, (artifact.0, checkout.0), place_at_row)
 }
 
-fn place_at_row(row: &Row<'_>) -> rusqlite::Result<Place> {
+pub(super) fn place_at_row(row: &Row<'_>) -> rusqlite::Result<Place> {
     Ok(Place { parent: Seq(row.get(0)?), name: name_at(row, 1)? })
 }
 
@@ -257,7 +262,10 @@ pub(super) fn head_path_of(conn: &Connection, artifact: Seq) -> Result<Option<Ar
     climb(artifact, |at| one(conn, "read the head tree", sql, [at.0], place_at_row))
 }
 
-fn climb(artifact: Seq, mut step: impl FnMut(Seq) -> Result<Option<Place>>) -> Result<Option<ArtifactPath>> {
+pub(super) fn climb(
+    artifact: Seq,
+    mut step: impl FnMut(Seq) -> Result<Option<Place>>,
+) -> Result<Option<ArtifactPath>> {
     let mut names: Vec<Name> = Vec::new();
     let mut at = artifact;
     while at != Seq::ROOT {
@@ -305,26 +313,7 @@ pub(super) fn children(
     Ok(entries)
 }
 
-/// The names above a place, from its directory up to the root, in the head tree.
-pub(super) fn ancestors(conn: &Connection, parent: Seq) -> Result<Vec<Seq>> {
-    let sql = "WITH RECURSIVE up (artifact) AS (
-          SELECT ?1 UNION SELECT h.parent FROM head h JOIN up ON h.artifact = up.artifact)
-        SELECT artifact FROM up WHERE artifact > 0 LIMIT 4096";
-    many(conn, "walk to the root", sql, [parent.0], |row| row.get(0).map(Seq))
-}
-
-/// Whether an inode number is a version's or draft's of an artifact; for descriptors that outlived a remount.
-pub(super) fn artifact_of_ino(conn: &Connection, checkout: CheckoutId, ino: Ino) -> Result<Option<Seq>> {
-    let sql = "SELECT artifact FROM draft WHERE checkout = ?1 AND ino = ?2 UNION SELECT artifact FROM head WHERE ino = ?2";
-    one(conn, "find an inode", sql, (checkout.0, ino_code(ino)), |row| row.get(0).map(Seq))
-}
-
 /// Whether two contents are the same bytes, as far as rows can tell.
 pub(super) fn same_content(a: &Content, b: &Content) -> bool {
     a == b && !matches!(a, Content::Staged(_) | Content::Direct(_))
-}
-
-/// Whether an entry is changed in the checkout.
-pub(super) fn is_draft(entry: &Entry) -> bool {
-    matches!(entry.layer, Layer::Draft { .. })
 }

@@ -1,0 +1,116 @@
+//! What happened that somebody may want to know later: appended by the transaction that did it.
+
+use rusqlite::{Connection, Transaction};
+
+use super::rows::holder_at;
+use super::view::{execute, many};
+use super::{Catalog, Durability, Result};
+use crate::model::{Holder, Seq, Timestamp};
+
+/// What sort of thing an event tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    /// A change was made.
+    CheckedIn,
+    /// Drafts were dropped.
+    Reverted,
+    /// A version was made on another one than the newest, knowingly or because nobody could tell.
+    OverwroteUnseen,
+    /// Bytes were written under a lease that somebody else had taken.
+    LeaseLost,
+    /// A save was made on an older version than the newest.
+    StaleSave,
+    /// Bytes were put aside as a recovery copy.
+    Recovered,
+    /// A save could not be brought into the store.
+    PublishFailed,
+    /// A check-in in the background was refused or failed.
+    CheckInFailed,
+}
+
+impl EventKind {
+    /// The name by which the event is stored and shown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CheckedIn => "checked-in",
+            Self::Reverted => "reverted",
+            Self::OverwroteUnseen => "overwrote-unseen",
+            Self::LeaseLost => "lease-lost",
+            Self::StaleSave => "stale-save",
+            Self::Recovered => "recovered",
+            Self::PublishFailed => "publish-failed",
+            Self::CheckInFailed => "checkin-failed",
+        }
+    }
+}
+
+/// One line of the event log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Its number; later ones are larger.
+    pub seq: i64,
+    /// When.
+    pub at: Timestamp,
+    /// What: [`EventKind::as_str`], or the word of a newer program.
+    pub kind: String,
+    /// On which artifact.
+    pub artifact: Option<Seq>,
+    /// By whom or to whom.
+    pub holder: Option<Holder>,
+    /// Further words for people.
+    pub detail: String,
+}
+
+/// An event that is to be appended.
+#[derive(Debug, Clone)]
+pub struct NewEvent<'a> {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    pub kind: EventKind,
+    /// On which artifact.
+    pub artifact: Option<Seq>,
+    /// By whom or to whom.
+    pub holder: Option<&'a Holder>,
+    /// Further words for people.
+    pub detail: &'a str,
+}
+
+impl Catalog {
+    /// Appends an event that is no part of another operation.
+    pub fn note(&self, event: &NewEvent<'_>) -> Result<()> {
+        self.write(Durability::Grouped, |tx| append(tx, event))
+    }
+
+    /// Up to `limit` events whose number is above `after`, oldest first.
+    pub fn events(&self, after: i64, limit: usize) -> Result<Vec<Event>> {
+        let sql = "SELECT seq, at, kind, artifact, holder, detail FROM event
+            WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+        let limit_rows = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.read(|conn: &Connection| many(conn, "list events", sql, (after, limit_rows), event_row))
+    }
+}
+
+fn event_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Event> {
+    let nobody = row.get_ref(4)? == rusqlite::types::ValueRef::Null;
+    Ok(Event {
+        seq: row.get(0)?,
+        at: Timestamp(row.get(1)?),
+        kind: row.get(2)?,
+        artifact: row.get::<_, Option<i64>>(3)?.map(Seq),
+        holder: if nobody { None } else { Some(holder_at(row, 4)?) },
+        detail: row.get(5)?,
+    })
+}
+
+pub(super) fn append(tx: &Transaction<'_>, event: &NewEvent<'_>) -> Result<()> {
+    let sql = "INSERT INTO event (at, kind, artifact, holder, detail) VALUES (?1, ?2, ?3, ?4, ?5)";
+    let params = (
+        event.at.0,
+        event.kind.as_str(),
+        event.artifact.map(|a| a.0),
+        event.holder.map(Holder::as_str),
+        event.detail,
+    );
+    execute(tx, "append an event", sql, params).map(drop)
+}

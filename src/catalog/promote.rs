@@ -1,0 +1,75 @@
+//! Making scratch an artifact, and listing leases by path.
+
+use rusqlite::Transaction;
+
+use super::leases::{self, LeaseFilter};
+use super::view::{self, execute};
+use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
+use crate::model::{ArtifactPath, Entry, Holder, Lease, Scratch, Seq};
+
+impl Catalog {
+    /// Makes a scratch entry, and scratch directories above it, drafts that a check-in takes; reserves their names.
+    ///
+    /// What is a draft already stays as it is. FIFOs and sockets are refused as [`CatalogError::NotFound`].
+    pub fn promote(&self, actor: &Actor, artifact: Seq) -> Result<Entry> {
+        self.write(Durability::Full, |tx| {
+            let mut at = artifact;
+            while at != Seq::ROOT {
+                let entry = view::entry_of(tx, actor.checkout, at)?.ok_or(CatalogError::NotFound)?;
+                if !entry.kind.is_versioned() {
+                    return Err(CatalogError::NotFound);
+                }
+                if entry.scratch != Scratch::No {
+                    promote_one(tx, actor, &entry)?;
+                }
+                at = entry.parent;
+            }
+            view::entry_of(tx, actor.checkout, artifact)?.ok_or(CatalogError::NotFound)
+        })
+    }
+
+    /// Provisional entries of a checkout that nobody changed since `before`: now they count as documents.
+    pub fn settled_provisional(
+        &self,
+        checkout: crate::model::CheckoutId,
+        before: crate::model::Timestamp,
+    ) -> Result<Vec<Seq>> {
+        let sql = "SELECT artifact FROM draft WHERE checkout = ?1 AND scratch = 1 AND ctime <= ?2";
+        self.read(|conn| {
+            view::many(conn, "list provisional files", sql, (checkout.0, before.0), |row| row.get(0).map(Seq))
+        })
+    }
+
+    /// Every row of the lease table that passes the filter, with the path of the artifact: in the head tree, or in the
+    /// holder's checkout if it was never checked in.
+    pub fn leases_by_path(&self, filter: &LeaseFilter) -> Result<Vec<(Option<ArtifactPath>, Lease)>> {
+        let mut listed = Vec::new();
+        for (artifact, lease) in self.leases(filter)? {
+            let path = match artifact {
+                Some(artifact) => self.lease_path(artifact, &lease.holder)?,
+                None => None,
+            };
+            listed.push((path, lease));
+        }
+        listed.sort_by(|(a, x), (b, y)| (a, &x.key).cmp(&(b, &y.key)));
+        Ok(listed)
+    }
+
+    fn lease_path(&self, artifact: Seq, holder: &Holder) -> Result<Option<ArtifactPath>> {
+        if let Some(path) = self.read(|conn| view::head_path_of(conn, artifact))? {
+            return Ok(Some(path));
+        }
+        match self.existing_checkout(holder)? {
+            Some(checkout) => self.path_of(checkout, artifact),
+            None => Ok(None),
+        }
+    }
+}
+
+fn promote_one(tx: &Transaction<'_>, actor: &Actor, entry: &Entry) -> Result<()> {
+    leases::check_place(tx, actor, &Place { parent: entry.parent, name: entry.name.clone() })?;
+    let lease = leases::reserve(tx, actor, entry.artifact, entry.id)?;
+    let sql = "UPDATE draft SET scratch = 0, generation = ?3 WHERE checkout = ?1 AND artifact = ?2";
+    let params = (actor.checkout.0, entry.artifact.0, lease.generation.0);
+    execute(tx, "promote a scratch file", sql, params).map(drop)
+}
