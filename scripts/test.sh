@@ -115,20 +115,24 @@ replay_makes_one_version() {
 # shellcheck disable=SC2016  # it is the inner shell that expands $1
 describe_document() { as_principal sh -c 'stat -c "%a %y" "$1"; sha256sum <"$1"' describe "$1"; }
 
-# Makes the documents that the replays edit.
+# Makes the documents that the replays edit, with the mode that a replay's own document has.
 make_replay_documents() {
-    local script
-    mkdir -p "$1/docs"
+    local script doc
+    principal_dir "$1"
+    principal_dir "$1/docs"
     for script in "$WORK"/replay/[a-z]*.py; do
-        seq -f 'old line %g' 700 >"$1/docs/doc-$(basename "$script" .py).txt"
+        doc=$1/docs/doc-$(basename "$script" .py).txt
+        seq -f 'old line %g' 700 | as_principal tee "$doc" >/dev/null
+        as_principal chmod 640 "$doc"
     done
-    chmod -R a+rX "$1"
 }
 
 # Runs replays and drivers on a mount of PRINCIPAL: suites_on_mount WHO
 suites_on_mount() {
     local who=$1 dir=$WORK/$1
-    if ! mount_workspace "$dir" "$WORK/documents" --as tester --checkout "$who"; then
+    principal_dir "$dir"
+    make_replay_documents "$dir/documents"
+    if ! mount_workspace "$dir" "$dir/documents" --as tester --checkout "$who"; then
         add_counts "mount as $who" 1 ""
         return 0
     fi
@@ -140,7 +144,6 @@ suites_on_mount() {
 
 mounted_suites() {
     cp -r "$REPO/tests/replay" "$REPO/tests/drive" "$WORK/"
-    make_replay_documents "$WORK/documents"
     PRINCIPAL=self suites_on_mount "$(is_root && echo root || echo user)"
     ! is_root || PRINCIPAL=user suites_on_mount user
 }
