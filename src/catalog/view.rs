@@ -3,11 +3,10 @@
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::error::doing;
-use super::rows::{DRAFT_COLUMNS, DraftRow, HEAD_COLUMNS, draft_row, head_entry, id_at, ino_code, name_at};
+use super::rows::{DRAFT_COLUMNS, DraftRow, HEAD_COLUMNS, draft_row, head_entry, id_at, name_at};
 use super::{Catalog, CatalogError, Place, Result};
 use crate::model::{
-    ArtifactId, ArtifactPath, CheckoutId, Content, Entry, Ino, Kind, Layer, Name, Seq, Timestamp,
-    VersionNumber,
+    ArtifactId, ArtifactPath, CheckoutId, Content, Entry, Kind, Layer, Name, Seq, Timestamp, VersionNumber,
 };
 
 /// How deep a tree may be; a longer walk to the root can only be a cycle.

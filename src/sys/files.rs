@@ -87,14 +87,19 @@ pub fn open_dir_at(dir: &File, name: &OsStr) -> io::Result<File> {
     open_at_raw(dir.as_raw_fd(), name, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW, 0)
 }
 
-/// Opens `name` of `dir` for reading; a symlink is refused (see [`is_unreadable`]) and a FIFO doesn't block.
+/// Opens `name` of `dir` for reading; a symlink is refused (see [`is_symlink`]) and a FIFO doesn't block.
 pub fn open_file_at(dir: &File, name: &OsStr) -> io::Result<File> {
     open_at_raw(dir.as_raw_fd(), name, libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0)
 }
 
 /// Creates `name` in `dir` for writing, with `mode`; fails with `AlreadyExists` if the name is taken.
 pub fn create_file_at(dir: &File, name: &OsStr, mode: u32) -> io::Result<File> {
-    open_at_raw(dir.as_raw_fd(), name, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW, mode)
+    open_at_raw(dir.as_raw_fd(), name, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW, mode)
+}
+
+/// Whether an open was refused because the name is a symlink (open(2), `O_NOFOLLOW`).
+pub fn is_symlink(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ELOOP)
 }
 
 /// Whether an open or read failed because of the file itself: a symlink, its mode, or a bad medium.

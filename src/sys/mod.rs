@@ -2,11 +2,17 @@
 #![allow(unsafe_code, reason = "this module exists to hold it")]
 
 mod files;
+mod filesystems;
+mod host;
+mod inotify;
 mod mount;
 mod process;
 mod time;
 
 pub use files::*;
+pub use filesystems::*;
+pub use host::*;
+pub use inotify::*;
 pub use mount::*;
 pub use process::*;
 pub use time::*;

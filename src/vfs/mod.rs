@@ -198,14 +198,19 @@ impl std::fmt::Debug for Vfs {
     }
 }
 
+/// Names the workspace as the object of a failure of the catalog.
+fn in_catalog<T>(result: crate::catalog::Result<T>) -> std::result::Result<T, EngineError> {
+    result.map_err(|source| EngineError::Catalog { path: crate::model::ArtifactPath::root(), source })
+}
+
 impl Vfs {
     /// Opens a checkout of a workspace for mounting: recovers what a dead mount left, and starts the publisher.
     pub fn new(
         workspace: Arc<Workspace>,
         options: VfsOptions,
     ) -> std::result::Result<Arc<Self>, EngineError> {
-        let checkout = workspace.checkout(&options.holder)?;
-        workspace.recover_checkout(checkout, &options.holder)?;
+        let checkout = in_catalog(workspace.catalog().checkout(&options.holder))?;
+        workspace.recover_checkout(checkout)?;
         let staging_dir = workspace.layout().staging();
         let staging = File::open(&staging_dir).map_err(|source| EngineError::File {
             doing: "open",

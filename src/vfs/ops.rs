@@ -11,12 +11,8 @@ use crate::model::{ArtifactPath, Lease, VersionNumber};
 type OpsResult<T> = std::result::Result<T, EngineError>;
 
 impl Vfs {
-    fn detached(&self) -> Detached {
-        self.workspace.detached_as(
-            &self.options.holder,
-            self.options.ttl_ms,
-            (self.options.uid, self.options.gid),
-        )
+    fn detached(&self) -> OpsResult<Detached> {
+        self.workspace.detached(&self.options.holder, self.options.ttl_ms)
     }
 
     /// Settles all saves; refuses to go on while an application still writes one of the files that are meant.
@@ -33,7 +29,7 @@ impl Vfs {
 
     /// Brings nodes and kernel in line after the catalog was changed for this checkout.
     fn after_command<'a>(&self, paths: impl IntoIterator<Item = &'a ArtifactPath>) -> OpsResult<()> {
-        self.resync_drafts().map_err(|source| EngineError::Catalog { path: ArtifactPath::root(), source })?;
+        super::in_catalog(self.resync_drafts())?;
         for path in paths {
             self.invalidate_path(path).map_err(settling)?;
         }
@@ -86,7 +82,7 @@ fn settling(error: VfsError) -> EngineError {
 
 impl CheckoutOps for Vfs {
     fn status(&self, under: &ArtifactPath) -> OpsResult<StatusReport> {
-        let mut report = self.detached().status(under)?;
+        let mut report = self.detached()?.status(under)?;
         let dirty = self.dirty_paths().map_err(settling)?;
         for draft in &mut report.drafts {
             draft.dirty = dirty.contains(&draft.path);
@@ -100,12 +96,12 @@ impl CheckoutOps for Vfs {
     }
 
     fn checkout(&self, paths: &[ArtifactPath]) -> OpsResult<Vec<Lease>> {
-        self.detached().checkout(paths)
+        self.detached()?.checkout(paths)
     }
 
     fn check_in(&self, request: &CheckInRequest) -> OpsResult<CheckInReport> {
         self.settle_or_refuse(&request.paths)?;
-        let report = self.detached().check_in(request)?;
+        let report = self.detached()?.check_in(request)?;
         self.forget_leases(request.keep);
         self.after_command([])?;
         Ok(report)
@@ -113,7 +109,7 @@ impl CheckoutOps for Vfs {
 
     fn revert(&self, paths: &[ArtifactPath]) -> OpsResult<RevertReport> {
         self.settle_saves().map_err(settling)?;
-        let report = self.detached().revert(paths)?;
+        let report = self.detached()?.revert(paths)?;
         self.forget_leases(false);
         self.after_command(&report.reverted)?;
         Ok(report)
@@ -121,7 +117,7 @@ impl CheckoutOps for Vfs {
 
     fn save_as(&self, path: &ArtifactPath, new: &ArtifactPath) -> OpsResult<()> {
         self.settle_or_refuse(std::slice::from_ref(path))?;
-        self.detached().save_as(path, new)?;
+        self.detached()?.save_as(path, new)?;
         self.after_command([path, new])
     }
 
@@ -134,13 +130,13 @@ impl CheckoutOps for Vfs {
 
     fn add(&self, path: &ArtifactPath) -> OpsResult<()> {
         self.settle_or_refuse(std::slice::from_ref(path))?;
-        self.detached().add(path)?;
+        self.detached()?.add(path)?;
         self.after_command([path])
     }
 
     fn restore(&self, path: &ArtifactPath, version: VersionNumber) -> OpsResult<()> {
         self.settle_or_refuse(std::slice::from_ref(path))?;
-        self.detached().restore(path, version)?;
+        self.detached()?.restore(path, version)?;
         self.after_command([path])
     }
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::{Result, Vfs};
+use super::Vfs;
 use crate::blobs::BlobError;
+use crate::engine::Sealed;
 use crate::model::{Content, Digest, Ino, Seq};
 
 /// How long a save waits for others that can share its barrier. With the time of a barrier it stays well below the
@@ -109,21 +110,31 @@ fn run(vfs: &Weak<Vfs>) {
 impl Vfs {
     /// Queues what an earlier mount of the checkout left sealed.
     pub(super) fn requeue_staged(&self) -> std::result::Result<(), crate::engine::EngineError> {
-        let staged = self.workspace.staged_drafts(self.checkout)?;
-        for (artifact, ino, name) in staged {
-            self.publisher.push(SealedSave { artifact, ino, name });
+        for save in super::in_catalog(self.workspace.catalog().staged_saves(self.checkout))? {
+            let entry = super::in_catalog(self.workspace.catalog().entry_of(self.checkout, save.artifact))?;
+            if let Some(entry) = entry {
+                self.publisher.push(SealedSave { artifact: save.artifact, ino: entry.ino, name: save.file });
+            }
         }
         Ok(())
     }
 
     fn publish(&self, batch: &[SealedSave]) {
-        let staging = self.workspace.layout().staging();
-        let paths: Vec<_> = batch.iter().map(|save| staging.join(&save.name)).collect();
-        let adopted = self.workspace.blobs().adopt(&paths);
-        let mut published = Vec::with_capacity(batch.len());
-        for (save, result) in batch.iter().zip(adopted) {
+        let sealed = |save: &SealedSave| Sealed {
+            checkout: self.checkout,
+            artifact: save.artifact,
+            file: save.name.clone(),
+        };
+        let saves: Vec<Sealed> = batch.iter().map(sealed).collect();
+        let results = match self.workspace.publish(&saves) {
+            Ok(results) => results,
+            Err(error) => {
+                return self.note_problem(format!("saves wait in staging for the next mount: {error}"));
+            }
+        };
+        for (save, result) in batch.iter().zip(results) {
             match result {
-                Ok((digest, _)) => published.push((save, digest)),
+                Ok(digest) => self.note_published(save, digest),
                 // The draft got another content meanwhile, and its file was removed.
                 Err(error) if is_gone(&error) => {}
                 Err(error) => {
@@ -131,27 +142,14 @@ impl Vfs {
                 }
             }
         }
-        if let Err(error) = self.note_published(&published) {
-            self.note_problem(format!(
-                "saves were stored, but not noted, and are found at the next mount: {error}"
-            ));
-        }
     }
 
-    fn note_published(&self, published: &[(&SealedSave, Digest)]) -> Result<()> {
-        let row = |(save, digest): &(&SealedSave, Digest)| {
-            (self.checkout, save.artifact, save.name.clone(), *digest)
-        };
-        let rows: Vec<_> = published.iter().map(row).collect();
-        self.workspace.catalog().publish(&rows)?;
-        for (save, digest) in published {
-            let Some(node) = self.nodes.get(save.ino) else { continue };
-            let mut state = node.lock();
-            if matches!(&state.content, Content::Staged(name) if *name == save.name) {
-                state.content = Content::Blob(*digest);
-            }
+    fn note_published(&self, save: &SealedSave, digest: Digest) {
+        let Some(node) = self.nodes.get(save.ino) else { return };
+        let mut state = node.lock();
+        if matches!(&state.content, Content::Staged(name) if *name == save.name) {
+            state.content = Content::Blob(digest);
         }
-        Ok(())
     }
 }
 

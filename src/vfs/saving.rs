@@ -15,8 +15,8 @@ use super::publisher::SealedSave;
 use super::{Caller, Handle, Result, Vfs, VfsError};
 use crate::catalog::{CatalogError, Durability, Place, Save, Saved};
 use crate::config::CloseDurability;
-use crate::engine::Unsaved;
-use crate::model::{Content, Entry, Ino, Kind, Scratch, Seq};
+use crate::engine::{RecoveryMeta, ScratchName, StagingName, StagingRole};
+use crate::model::{Content, Entry, Ino, Kind, Scratch, Seq, VersionNumber};
 use crate::sys;
 
 /// What a save is for.
@@ -323,11 +323,14 @@ impl Vfs {
             let state = claim.node.lock();
             (state.artifact, state.base, keep.unwrap_or(u64::MAX).min(state.content_size))
         };
-        let token = self.workspace.ids().token();
-        let base = base.map_or(0, |base| base.0);
-        let name = format!("w.{}.{artifact}.{base}.{token}", self.checkout);
+        let name = self.staging_name(StagingRole::Working, artifact, base);
         let path = self.workspace.layout().staging().join(&name);
         self.begin_file(name, path, source.as_deref(), size)
+    }
+
+    fn staging_name(&self, role: StagingRole, artifact: Seq, base: Option<VersionNumber>) -> String {
+        let token = self.workspace.ids().token();
+        StagingName { role, checkout: self.checkout, artifact, base, token }.to_string()
     }
 
     fn begin_in_place(&self, claim: &Claim) -> Result<Working> {
@@ -342,7 +345,8 @@ impl Vfs {
             return Ok(Working { name, path, file, dirty: false, emptied: false, tainted: false });
         }
         let source = self.open_content(&claim.node)?;
-        let name = format!("{}.{artifact}.{}", self.checkout, self.workspace.ids().token());
+        let token = self.workspace.ids().token();
+        let name = ScratchName { checkout: self.checkout, artifact, token }.to_string();
         let path = scratch.join(&name);
         let working = self.begin_file(name.clone(), path, source.as_deref(), size)?;
         self.adopt_in_place(claim, name)?;
@@ -437,15 +441,18 @@ impl Vfs {
     /// sealed save. The caller removes the first when the catalog knows, or the second when it refused.
     pub(super) fn seal_direct(&self, claim: &Claim, to: Scratch, place: &Place) -> Result<Option<Content>> {
         let stays = to != Scratch::No && !self.is_head_name(place)?;
-        let name = match &claim.node.lock().content {
-            Content::Direct(name) if !stays => name.clone(),
-            _ => return Ok(None),
+        let (name, artifact) = {
+            let state = claim.node.lock();
+            match &state.content {
+                Content::Direct(name) if !stays => (name.clone(), state.artifact),
+                _ => return Ok(None),
+            }
         };
         if self.workspace.policy().live.is_match(&place.name) {
             return Ok(None);
         }
         let layout = self.workspace.layout();
-        let sealed = format!("l.{}.{}.0.{}", self.checkout, claim.node.ino, self.workspace.ids().token());
+        let sealed = self.staging_name(StagingRole::Copy, artifact, None);
         fs::hard_link(layout.scratch().join(name), layout.staging().join(&sealed))
             .map_err(io("seal a scratch file"))?;
         Ok(Some(Content::Staged(sealed)))
@@ -536,8 +543,10 @@ impl Vfs {
             (taken, state.artifact, state.id, state.base)
         };
         let Some(working) = working.filter(|working| working.dirty || working.tainted) else { return };
-        let unsaved = Unsaved { artifact, id, base, checkout: self.checkout, holder: &self.options.holder };
-        if let Err(error) = self.workspace.put_aside(&working.path, &unsaved, reason) {
+        let path = self.workspace.catalog().any_path_of(self.checkout, artifact).unwrap_or_default();
+        let (holder, reason) = (self.options.holder.clone(), reason.to_owned());
+        let meta = RecoveryMeta { artifact: Some(id), path, base, holder, reason };
+        if let Err(error) = self.workspace.put_aside(&working.path, &meta) {
             self.note_problem(format!(
                 "unsaved bytes stay in {} until the next mount: {error}",
                 working.path.display()
