@@ -191,13 +191,15 @@ impl Vfs {
                 Content::None | Content::Target(_) => return Ok(None),
             };
             match opened {
-                // The publisher has just moved the save into the store: the node knows by now.
-                Err(error)
-                    if error.kind() == std::io::ErrorKind::NotFound && node.lock().content != content => {}
+                // The publisher moves the save into the store, and tells the node as soon as the catalog knows.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    self.publisher.wait_for_running()
+                }
                 other => return other.map(|file| Some(Arc::new(file))).map_err(io("open a save")),
             }
         }
-        Err(VfsError::Reopen)
+        let source = std::io::ErrorKind::NotFound.into();
+        Err(VfsError::Io { doing: "open a save", source })
     }
 
     /// Reads up to `size` bytes; fewer at the end of the file.

@@ -60,6 +60,14 @@ impl Queue {
         inner.drainers -= 1;
     }
 
+    /// Waits until the saves that are being published now are noted.
+    pub fn wait_for_running(&self) {
+        let mut inner = self.inner.lock();
+        while !inner.stopped && inner.running > 0 {
+            self.changed.wait(&mut inner);
+        }
+    }
+
     pub fn stop(&self) {
         self.inner.lock().stopped = true;
         self.changed.notify_all();

@@ -31,15 +31,16 @@ impl NodeTable {
         Arc::clone(self.tables.lock().nodes.entry(ino).or_insert_with(|| Arc::new(make())))
     }
 
-    /// Forgets a node that `is_unused` says nobody knows.
+    /// Forgets a node that `is_unused` says nobody knows. A working node stays while a name is switched to it: the
+    /// opener that was sent to look the name up may have let go of it in between.
     pub fn remove_if(&self, ino: Ino, is_unused: impl FnOnce(&Arc<Node>) -> bool) {
-        let Some(node) = self.get(ino) else { return };
-        if is_unused(&node) {
-            let mut tables = self.tables.lock();
-            // Two references are the table's and ours: a third is somebody who found it meanwhile.
-            if Arc::strong_count(&node) <= 2 {
-                tables.nodes.remove(&ino);
-            }
+        let Some(node) = self.get(ino).filter(is_unused) else { return };
+        let artifact = node.lock().artifact;
+        let mut tables = self.tables.lock();
+        let switched = tables.switched.get(&artifact) == Some(&ino);
+        // Two references are the table's and ours: a third is somebody who found it meanwhile.
+        if !switched && Arc::strong_count(&node) <= 2 {
+            tables.nodes.remove(&ino);
         }
     }
 
