@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::Transaction;
 
-use super::deltas::{self, Delta, any_path_of};
+use super::deltas::{self, Delta, any_path_of, is_selected};
 use super::events::{self, EventKind, NewEvent};
 use super::head::{self, ChangeHead};
 use super::leases;
+use super::revert::forget_dir_time;
 use super::rows::DraftRow;
 use super::view::{self, execute, many, one};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
@@ -94,7 +95,7 @@ impl CheckingIn<'_> {
             deltas::deltas(self.tx, self.actor.checkout)?.into_iter().map(|d| (d.artifact, d)).collect();
         let mut queue = Vec::new();
         for delta in all.values() {
-            if self.is_selected(delta)? {
+            if is_selected(self.tx, self.actor.checkout, delta, &self.request.paths)? {
                 queue.push(delta.artifact);
             }
         }
@@ -105,19 +106,6 @@ impl CheckingIn<'_> {
         }
         all.retain(|artifact, _| chosen.contains(artifact));
         Ok(all.into_values().collect())
-    }
-
-    fn is_selected(&self, delta: &Delta) -> Result<bool> {
-        if self.request.paths.is_empty() {
-            return Ok(true);
-        }
-        let here = any_path_of(self.tx, self.actor.checkout, delta.artifact)?;
-        let mut paths = vec![here];
-        if let Some(home) = delta.home().filter(|_| delta.artifact != Seq::ROOT) {
-            paths.extend(view::head_path_of(self.tx, delta.artifact)?);
-            paths.push(any_path_of(self.tx, self.actor.checkout, home.parent)?.join(home.name));
-        }
-        Ok(self.request.paths.iter().any(|wanted| paths.iter().any(|path| path.is_within(wanted))))
     }
 
     /// What else has to change for a change to fit into the head tree.
@@ -305,16 +293,9 @@ impl CheckingIn<'_> {
         for dir in dirs {
             let shown = view::dir_time(self.tx, self.actor.checkout, dir)?;
             head::set_dir_time(self.tx, dir, shown.unwrap_or(self.actor.now.wall))?;
-            self.forget_dir_time(dir)?;
+            forget_dir_time(self.tx, self.actor, dir)?;
         }
         Ok(())
-    }
-
-    /// Forgets the time of a directory in which the checkout has no names of its own any more.
-    fn forget_dir_time(&self, dir: Seq) -> Result<()> {
-        let sql = "DELETE FROM dir_time WHERE checkout = ?1 AND dir = ?2 AND NOT EXISTS
-            (SELECT 1 FROM name WHERE checkout = ?1 AND parent = ?2)";
-        execute(self.tx, "forget a directory's time", sql, (self.actor.checkout.0, dir.0)).map(drop)
     }
 
     fn items(

@@ -59,6 +59,12 @@ impl Delta {
     pub(super) fn is_nothing(&self) -> bool {
         self.head.is_some() && self.place == self.home() && !self.is_modified()
     }
+
+    /// Whether it is none of the check-in's business.
+    pub(super) fn is_scratch(&self) -> bool {
+        let scratch = |draft: &DraftRow| draft.scratch != Scratch::No || !draft.kind.is_versioned();
+        self.head.is_none() && self.draft.as_ref().is_some_and(scratch)
+    }
 }
 
 pub(super) fn home_of(head: &Entry) -> Place {
@@ -86,6 +92,8 @@ pub struct DraftInfo {
     pub head: Option<VersionNumber>,
     /// Whether content, kind or mode differ from the head version.
     pub modified: bool,
+    /// Whether the checkout moved it itself, not only a directory above it.
+    pub moved: bool,
     /// Whether there is a draft row, with content and attributes of its own.
     pub drafted: bool,
     /// The inode number of the content state.
@@ -186,6 +194,7 @@ fn draft_info(conn: &Connection, checkout: CheckoutId, delta: &Delta) -> Result<
         base: delta.base,
         head: delta.head.as_ref().and_then(|head| head.head),
         modified: delta.is_modified(),
+        moved: delta.is_moved(),
         drafted: delta.draft.is_some(),
         ino,
         attrs,
@@ -194,8 +203,15 @@ fn draft_info(conn: &Connection, checkout: CheckoutId, delta: &Delta) -> Result<
     })
 }
 
-/// Every artifact of which a checkout has a draft, another name, or whose name it hides.
+/// Every artifact that a check-in looks at: with a draft, with another name, or whose name is hidden.
 pub(super) fn deltas(conn: &Connection, checkout: CheckoutId) -> Result<Vec<Delta>> {
+    let mut deltas = with_scratch(conn, checkout)?;
+    deltas.retain(|delta| !delta.is_scratch());
+    Ok(deltas)
+}
+
+/// As [`deltas`], and the scratch entries as well.
+pub(super) fn with_scratch(conn: &Connection, checkout: CheckoutId) -> Result<Vec<Delta>> {
     let sql = "SELECT artifact FROM draft WHERE checkout = ?1
         UNION SELECT artifact FROM name WHERE checkout = ?1 AND artifact IS NOT NULL
         UNION SELECT h.artifact FROM name n JOIN head h ON h.parent = n.parent AND h.name = n.name
@@ -208,16 +224,11 @@ pub(super) fn deltas(conn: &Connection, checkout: CheckoutId) -> Result<Vec<Delt
     Ok(deltas)
 }
 
-/// What a checkout does to one artifact; none for scratch, and for what only a name without draft is left of.
-fn delta_of(conn: &Connection, checkout: CheckoutId, artifact: Seq) -> Result<Option<Delta>> {
+/// What a checkout does to one artifact; none where only a name without a draft is left of it.
+pub(super) fn delta_of(conn: &Connection, checkout: CheckoutId, artifact: Seq) -> Result<Option<Delta>> {
     let head = view::head_of(conn, artifact)?;
     let draft = view::draft_of(conn, checkout, artifact)?;
-    let ours = match (&head, &draft) {
-        (Some(_), _) => true,
-        (None, Some(draft)) => draft.scratch == Scratch::No && draft.kind.is_versioned(),
-        (None, None) => false,
-    };
-    if !ours {
+    if head.is_none() && draft.is_none() {
         return Ok(None);
     }
     let home = head.as_ref().map(home_of);
@@ -231,6 +242,24 @@ fn delta_of(conn: &Connection, checkout: CheckoutId, artifact: Seq) -> Result<Op
     };
     let base = draft.as_ref().and_then(|draft| draft.base).or(hidden.flatten());
     Ok(Some(Delta { artifact, head, draft, place, base, hides_home: hidden.is_some() }))
+}
+
+/// Whether one of some paths (none: any) is the artifact's or a directory above it, in the checkout or the head tree.
+pub(super) fn is_selected(
+    conn: &Connection,
+    checkout: CheckoutId,
+    delta: &Delta,
+    wanted: &[ArtifactPath],
+) -> Result<bool> {
+    if wanted.is_empty() {
+        return Ok(true);
+    }
+    let mut paths = vec![any_path_of(conn, checkout, delta.artifact)?];
+    if let Some(home) = delta.home().filter(|_| delta.artifact != Seq::ROOT) {
+        paths.extend(view::head_path_of(conn, delta.artifact)?);
+        paths.push(any_path_of(conn, checkout, home.parent)?.join(home.name));
+    }
+    Ok(wanted.iter().any(|wanted| paths.iter().any(|path| path.is_within(wanted))))
 }
 
 /// Whether a checkout has a row for a name, and the version that the head's artifact had there when it was hidden.

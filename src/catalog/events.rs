@@ -89,6 +89,16 @@ impl Catalog {
         let limit_rows = i64::try_from(limit).unwrap_or(i64::MAX);
         self.read(|conn: &Connection| many(conn, "list events", sql, (after, limit_rows), event_row))
     }
+
+    /// What went wrong for a holder since he last checked in or reverted, oldest first.
+    pub fn problems(&self, holder: &Holder) -> Result<Vec<Event>> {
+        let sql = "SELECT seq, at, kind, artifact, holder, detail FROM event
+            WHERE holder = ?1 AND kind IN ('lease-lost', 'stale-save', 'publish-failed', 'checkin-failed')
+              AND seq > (SELECT coalesce(max(seq), 0) FROM event
+                WHERE holder = ?1 AND kind IN ('checked-in', 'reverted'))
+            ORDER BY seq";
+        self.read(|conn: &Connection| many(conn, "list problems", sql, [holder.as_str()], event_row))
+    }
 }
 
 fn event_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Event> {

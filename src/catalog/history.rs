@@ -109,6 +109,12 @@ impl Catalog {
         self.read(|conn| one(conn, "find an artifact", sql, [id.0], |row| row.get(0).map(Seq)))
     }
 
+    /// The identity of an artifact; none where it was forgotten.
+    pub fn artifact_id(&self, artifact: Seq) -> Result<Option<ArtifactId>> {
+        let sql = "SELECT id FROM artifact WHERE seq = ?1";
+        self.read(|conn| one(conn, "read an artifact", sql, [artifact.0], |row| id_at(row, 0)))
+    }
+
     /// The changes, newest first; `under` a path only those that touched what is or was there, across renames.
     pub fn log(&self, under: Option<&ArtifactPath>) -> Result<Vec<ChangeRecord>> {
         self.read(|conn| {

@@ -17,7 +17,9 @@ mod import;
 mod leases;
 mod names;
 mod promote;
+mod publish;
 mod recovery;
+mod revert;
 mod rows;
 mod saves;
 mod schema;
@@ -42,7 +44,9 @@ pub use history::{ChangeItem, ChangeRecord, ChangeRecordItem, KnownArtifact, Nod
 pub use import::{ImportItem, Importing};
 pub use leases::LeaseFilter;
 pub use names::{NewEntry, RenameMode, Renamed};
+pub use publish::StagedSave;
 pub use recovery::RecoveryRow;
+pub use revert::RevertedItem;
 pub use saves::{AttrChange, Save, Saved};
 pub use stamps::StampRow;
 

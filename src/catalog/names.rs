@@ -154,7 +154,13 @@ impl Durability {
     }
 }
 
-fn create(tx: &Transaction<'_>, actor: &Actor, place: &Place, new: &NewEntry, seq: Seq) -> Result<Entry> {
+pub(super) fn create(
+    tx: &Transaction<'_>,
+    actor: &Actor,
+    place: &Place,
+    new: &NewEntry,
+    seq: Seq,
+) -> Result<Entry> {
     if view::lookup(tx, actor.checkout, place)?.is_some() {
         return Err(CatalogError::Exists);
     }

@@ -1,11 +1,11 @@
-//! Making scratch an artifact, and listing leases by path.
+//! What people claim by hand: scratch as artifacts, and leases of whole directories; and leases by path.
 
 use rusqlite::Transaction;
 
 use super::leases::{self, LeaseFilter};
 use super::view::{self, execute};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
-use crate::model::{ArtifactPath, Entry, Holder, Lease, Scratch, Seq};
+use crate::model::{ArtifactPath, CheckoutId, Entry, Holder, Kind, Lease, Scratch, Seq, Timestamp};
 
 impl Catalog {
     /// Makes a scratch entry, and scratch directories above it, drafts that a check-in takes; reserves their names.
@@ -28,12 +28,22 @@ impl Catalog {
         })
     }
 
+    /// Takes or renews the leases of some artifacts, all or none; of a directory with all that lies below it.
+    pub fn acquire_whole(&self, actor: &Actor, artifacts: &[Seq]) -> Result<Vec<Lease>> {
+        self.write(Durability::Full, |tx| {
+            let take = |artifact: &Seq| {
+                let entry = view::entry_of(tx, actor.checkout, *artifact)?.ok_or(CatalogError::NotFound)?;
+                match entry.kind {
+                    Kind::Directory => leases::take_subtree(tx, actor, *artifact),
+                    _ => leases::take(tx, actor, *artifact, None),
+                }
+            };
+            artifacts.iter().map(take).collect()
+        })
+    }
+
     /// Provisional entries of a checkout that nobody changed since `before`: now they count as documents.
-    pub fn settled_provisional(
-        &self,
-        checkout: crate::model::CheckoutId,
-        before: crate::model::Timestamp,
-    ) -> Result<Vec<Seq>> {
+    pub fn settled_provisional(&self, checkout: CheckoutId, before: Timestamp) -> Result<Vec<Seq>> {
         let sql = "SELECT artifact FROM draft WHERE checkout = ?1 AND scratch = 1 AND ctime <= ?2";
         self.read(|conn| {
             view::many(conn, "list provisional files", sql, (checkout.0, before.0), |row| row.get(0).map(Seq))

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use crate::catalog::CatalogError;
-use crate::model::{ArtifactPath, Lease, VersionNumber};
+use crate::model::{ArtifactPath, Lease, ResourceKey, VersionNumber};
 
 /// Why the engine refused or failed.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +15,9 @@ pub enum EngineError {
         lease: Option<Box<Lease>>,
     },
     /// The draft was made on an older version.
-    #[error("{path}: made on version {base}, and the newest is {head}: read it again, `leasehold save-as`, or `leasehold checkin --onto {head}`")]
+    #[error(
+        "{path}: made on version {base}, and the newest is {head}: read it again, `leasehold save-as`, or `leasehold checkin --onto {head}`"
+    )]
     Stale {
         /// The object.
         path: ArtifactPath,
@@ -23,6 +25,24 @@ pub enum EngineError {
         base: VersionNumber,
         /// The head version.
         head: VersionNumber,
+    },
+    /// The draft's file was deleted from the head tree by another check-in.
+    #[error(
+        "{path}: made on version {base}, and deleted by another check-in since: keep it with `leasehold save-as`, or `leasehold revert` it"
+    )]
+    DeletedMeanwhile {
+        /// The object.
+        path: ArtifactPath,
+        /// The version that it was made on.
+        base: VersionNumber,
+    },
+    /// Somebody else holds the lease on a key that is no artifact.
+    #[error("{key}: {}", held(lease.as_deref()))]
+    KeyHeld {
+        /// The key.
+        key: ResourceKey,
+        /// The lease that refused, unless it ended meanwhile.
+        lease: Option<Box<Lease>>,
     },
     /// There is no such path in the checkout.
     #[error("{0}: no such file in this checkout")]

@@ -3,7 +3,9 @@
 //! The same trait stands before the catalog alone ([`super::Detached`], for a checkout that nobody has mounted) and
 //! before the daemon of a mounted one (over its control socket), so that a command need not know which it talks to.
 
-use crate::model::{ArtifactId, ArtifactPath, ChangeNumber, Digest, Holder, Kind, Lease, Timestamp, VersionNumber};
+use crate::model::{
+    ArtifactId, ArtifactPath, ChangeNumber, Digest, Holder, Kind, Lease, Timestamp, VersionNumber,
+};
 
 use super::EngineError;
 

@@ -2,10 +2,12 @@
 #![allow(unsafe_code, reason = "this module exists to hold it")]
 
 mod files;
+mod filesystems;
 mod process;
 mod time;
 
 pub use files::*;
+pub use filesystems::*;
 pub use process::*;
 pub use time::*;
 

@@ -1,0 +1,82 @@
+//! Drafts on their way into the store.
+//!
+//! A save is a file of `staging/` until it is a blob. Between the file's rename to its address and the commit that says
+//! so, only its digest tells where the bytes are: so the digest is noted in the row before the rename.
+
+use rusqlite::Row;
+
+use super::rows::digest_at;
+use super::view::{execute, many};
+use super::{Catalog, Durability, Result};
+use crate::model::{CheckoutId, Digest, Seq};
+
+/// A sealed save that some draft names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StagedSave {
+    /// The checkout.
+    pub checkout: CheckoutId,
+    /// The artifact.
+    pub artifact: Seq,
+    /// The file of `staging/`.
+    pub file: String,
+    /// Its digest, if it was noted.
+    pub digest: Option<Digest>,
+}
+
+impl Catalog {
+    /// The sealed saves of a checkout that are not known to be in the store.
+    pub fn staged_saves(&self, checkout: CheckoutId) -> Result<Vec<StagedSave>> {
+        let sql = "SELECT artifact, staged, digest FROM draft
+            WHERE checkout = ?1 AND staged IS NOT NULL ORDER BY artifact";
+        let read = |row: &Row<'_>| {
+            Ok(StagedSave {
+                checkout,
+                artifact: Seq(row.get(0)?),
+                file: row.get(1)?,
+                digest: digest_at(row, 2)?,
+            })
+        };
+        self.read(|conn| many(conn, "list sealed saves", sql, [checkout.0], read))
+    }
+
+    /// Notes the digests of sealed saves, durably, before their files leave `staging/`.
+    pub fn note_digests(&self, saves: &[(StagedSave, Digest)]) -> Result<()> {
+        let sql = "UPDATE draft SET digest = ?4 WHERE checkout = ?1 AND artifact = ?2 AND staged = ?3";
+        self.write(Durability::Full, |tx| {
+            for (save, digest) in saves {
+                let params = (save.checkout.0, save.artifact.0, &save.file, digest.as_bytes());
+                execute(tx, "note a digest", sql, params)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes sealed saves whose digests were noted blobs; tells of each whether it still is the draft's content.
+    ///
+    /// A crash may take this back: then the noted digest tells that the bytes are in the store.
+    pub fn publish_noted(&self, saves: &[StagedSave]) -> Result<Vec<bool>> {
+        let sql = "UPDATE draft SET staged = NULL
+            WHERE checkout = ?1 AND artifact = ?2 AND staged = ?3 AND digest IS NOT NULL";
+        self.write(Durability::Grouped, |tx| {
+            let publish = |save: &StagedSave| {
+                let params = (save.checkout.0, save.artifact.0, &save.file);
+                execute(tx, "publish a draft", sql, params).map(|rows| rows == 1)
+            };
+            saves.iter().map(publish).collect()
+        })
+    }
+
+    /// Replaces a draft's file of `scratch/` by the blob that holds a snapshot of it; false if it has another content.
+    pub fn publish_direct(
+        &self,
+        checkout: CheckoutId,
+        artifact: Seq,
+        file: &str,
+        blob: (Digest, u64),
+    ) -> Result<bool> {
+        let sql = "UPDATE draft SET digest = ?4, size = ?5, direct = NULL
+            WHERE checkout = ?1 AND artifact = ?2 AND direct = ?3";
+        let params = (checkout.0, artifact.0, file, blob.0.as_bytes(), super::rows::size_code(blob.1));
+        self.write(Durability::Full, |tx| execute(tx, "publish a draft", sql, params).map(|rows| rows == 1))
+    }
+}

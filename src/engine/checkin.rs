@@ -1,0 +1,105 @@
+use super::history::changed_item;
+use super::{CheckInReport, CheckInRequest, EngineError, Result, Sealed, Workspace};
+use crate::catalog::{Actor, CatalogError, CheckIn, CheckedIn, DraftInfo};
+use crate::model::{ArtifactPath, Content, Seq, Timestamp};
+
+impl Workspace {
+    /// Checks in drafts that nobody is writing to, after bringing their bytes into the store.
+    ///
+    /// Returns what the command is told, and what the mounted tree has to know.
+    pub fn check_in(&self, actor: &Actor, request: &CheckInRequest) -> Result<(CheckInReport, CheckedIn)> {
+        self.promote_settled(actor)?;
+        let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
+        self.check_paths(actor, &drafts, &request.paths)?;
+        for draft in drafts.iter().filter(|draft| selects(&request.paths, draft)) {
+            self.publish_draft(actor, draft)?;
+        }
+        let checked_in = self.check_in_published(actor, request, &drafts)?;
+        self.wake();
+        let items = checked_in.items.iter();
+        let items =
+            items.map(|item| changed_item(item.before.clone(), item.after.clone(), item.version)).collect();
+        Ok((CheckInReport { change: checked_in.change, items }, checked_in))
+    }
+
+    /// Checks in; what the selection turns out to depend on is published when the catalog names it.
+    fn check_in_published(
+        &self,
+        actor: &Actor,
+        request: &CheckInRequest,
+        drafts: &[DraftInfo],
+    ) -> Result<CheckedIn> {
+        let CheckInRequest { paths, message, keep, onto } = request.clone();
+        let first = paths.first().cloned().unwrap_or_default();
+        let request = CheckIn { paths, message, keep, onto };
+        let mut left = drafts.iter().collect::<Vec<_>>();
+        loop {
+            let error = match self.catalog().check_in(actor, &request) {
+                Ok(checked_in) => return Ok(checked_in),
+                Err(error) => error,
+            };
+            let unpublished = match &error {
+                CatalogError::Unpublished { artifact } => left.iter().position(|d| d.artifact == *artifact),
+                _ => None,
+            };
+            match unpublished {
+                Some(position) => self.publish_draft(actor, left.swap_remove(position))?,
+                None => return Err(self.refusal(Some(actor.checkout), &first, error)),
+            }
+        }
+    }
+
+    /// Brings the bytes of one draft into the store.
+    pub(super) fn publish_draft(&self, actor: &Actor, draft: &DraftInfo) -> Result<()> {
+        match &draft.content {
+            Content::Staged(file) => self.publish_staged(actor, draft.artifact, file),
+            Content::Direct(file) => self.publish_direct(actor.checkout, draft.artifact, draft.base, file),
+            Content::None | Content::Blob(_) | Content::Target(_) => Ok(()),
+        }
+    }
+
+    fn publish_staged(&self, actor: &Actor, artifact: Seq, file: &str) -> Result<()> {
+        let sealed = Sealed { checkout: actor.checkout, artifact, file: file.to_owned() };
+        for published in self.publish(&[sealed])? {
+            published?;
+        }
+        Ok(())
+    }
+
+    /// Makes documents of ambiguous files that have been left alone for the policy's quiet time.
+    pub(super) fn promote_settled(&self, actor: &Actor) -> Result<()> {
+        let before = Timestamp(actor.now.wall.0.saturating_sub(self.policy().quiet_ms * 1_000_000));
+        for artifact in self.in_catalog(self.catalog().settled_provisional(actor.checkout, before))? {
+            match self.catalog().promote(actor, artifact) {
+                // Its name is somebody else's, or it is no file: it stays scratch.
+                Ok(_) | Err(CatalogError::Held { .. } | CatalogError::NotFound) => {}
+                Err(error) => return self.in_catalog(Err(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses paths that name neither a draft nor anything else.
+    pub(super) fn check_paths(
+        &self,
+        actor: &Actor,
+        drafts: &[DraftInfo],
+        paths: &[ArtifactPath],
+    ) -> Result<()> {
+        for path in paths {
+            let names_draft = drafts.iter().any(|draft| selects(std::slice::from_ref(path), draft));
+            let is_there = || self.in_catalog(self.catalog().resolve(actor.checkout, path));
+            if !names_draft && is_there()?.is_none() {
+                return Err(EngineError::NotFound(path.clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a request for some paths (none: everything) names a draft.
+pub(super) fn selects(paths: &[ArtifactPath], draft: &DraftInfo) -> bool {
+    let of_draft = [Some(&draft.path), draft.before.as_ref()];
+    paths.is_empty()
+        || paths.iter().any(|wanted| of_draft.into_iter().flatten().any(|path| path.is_within(wanted)))
+}

@@ -1,0 +1,31 @@
+//! Small calls on files, with errors that name them.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use super::{EngineError, Result};
+
+/// For `map_err`: names what failed, and on which file.
+pub(super) fn file_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> EngineError {
+    move |source| EngineError::File { doing, path: path.to_owned(), source }
+}
+
+/// Makes the names in a directory durable.
+pub(super) fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(file_error("sync", dir))
+}
+
+/// Makes a directory that only its owner may enter.
+pub(super) fn make_private_dir(dir: &Path) -> Result<()> {
+    DirBuilder::new().mode(0o700).create(dir).map_err(file_error("create", dir))
+}
+
+/// Removes a file; one that is gone is fine.
+pub(super) fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error("remove", path)(error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,89 @@
+//! Making a workspace: it is built beside its place and renamed there, so that it is whole or not there.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::files::{file_error, make_private_dir, sync_dir};
+use super::workspace::check_filesystem;
+use super::{EngineError, Environment, Layout, Result};
+use crate::blobs::{DiskStore, MemoryStamps};
+use crate::catalog::Catalog;
+use crate::config::DEFAULT_CONFIG_TOML;
+use crate::model::{ArtifactPath, Attrs};
+
+/// What an unfinished workspace is called, with a token after it.
+const UNFINISHED: &str = ".leasehold.tmp-";
+
+/// The mode of the root directory as mounts show it.
+const ROOT_MODE: u32 = 0o755;
+
+pub(super) fn init(root: &Path, env: &Environment) -> Result<()> {
+    fs::create_dir_all(root).map_err(file_error("create", root))?;
+    let dir = File::open(root).map_err(file_error("open", root))?;
+    check_filesystem(&dir, root)?;
+    // Held until `dir` is closed: two at once would each take the other's half for a leftover.
+    dir.lock().map_err(file_error("lock", root))?;
+    let dot = Layout::new(root).dot();
+    if dot.symlink_metadata().is_ok() {
+        return Err(EngineError::WorkspaceExists(root.to_owned()));
+    }
+    remove_unfinished(root)?;
+    let unfinished = root.join(format!("{UNFINISHED}{}", env.ids.token()));
+    let built = build(&unfinished, env).and_then(|()| {
+        fs::rename(&unfinished, &dot).map_err(file_error("rename", &unfinished))?;
+        sync_dir(root)
+    });
+    if built.is_err() {
+        // What failed is the news; leftovers go at the next attempt.
+        let _ = fs::remove_dir_all(&unfinished);
+    }
+    built
+}
+
+/// Removes what earlier attempts left.
+fn remove_unfinished(root: &Path) -> Result<()> {
+    for entry in fs::read_dir(root).map_err(file_error("list", root))? {
+        let entry = entry.map_err(file_error("list", root))?;
+        if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+            fs::remove_dir_all(entry.path()).map_err(file_error("remove", &entry.path()))?;
+        }
+    }
+    Ok(())
+}
+
+fn build(unfinished: &Path, env: &Environment) -> Result<()> {
+    make_private_dir(unfinished)?;
+    let inside = |path: PathBuf| unfinished.join(path.file_name().unwrap_or_default());
+    let layout = Layout::new(Path::new(""));
+    for dir in [layout.scratch(), layout.recovered(), layout.run(), layout.log()] {
+        make_private_dir(&inside(dir))?;
+    }
+    write_new(&inside(layout.config()), DEFAULT_CONFIG_TOML.as_bytes())?;
+    write_new(&inside(layout.run()).join("wake"), b"\n")?;
+    let stamps = Arc::new(MemoryStamps::default());
+    DiskStore::create(&inside(layout.objects()), &inside(layout.staging()), stamps, env.ids.clone())?;
+    make_catalog(&inside(layout.catalog()), env)?;
+    sync_dir(unfinished)
+}
+
+/// The catalog is closed again: its log would not find it under another name.
+fn make_catalog(path: &Path, env: &Environment) -> Result<()> {
+    let now = env.clock.now();
+    let (uid, gid) = crate::sys::effective_ids();
+    let time = now.wall;
+    let root = Attrs { mode: ROOT_MODE, uid, gid, atime: time, mtime: time, ctime: time };
+    let created = Catalog::create(path, root, &*env.ids, now);
+    created.map(drop).map_err(|source| EngineError::Catalog { path: ArtifactPath::root(), source })
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
+    let write = || -> io::Result<()> {
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        io::Write::write_all(&mut file, bytes)?;
+        file.sync_all()
+    };
+    write().map_err(file_error("write", path))
+}

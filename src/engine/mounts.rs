@@ -1,0 +1,73 @@
+use std::path::Path;
+use std::sync::Arc;
+
+use super::files::file_error;
+use super::{EngineError, MountStatus, Result, Workspace};
+use crate::catalog::{Catalog, CatalogError, Mounting};
+use crate::model::{ArtifactPath, CheckoutId, Holder};
+use crate::sys::{self, ProcessKey};
+
+/// Says that this process shows a checkout, for as long as it lives.
+pub struct MountGuard {
+    catalog: Arc<Catalog>,
+    checkout: CheckoutId,
+    process: ProcessKey,
+    ended: bool,
+}
+
+impl MountGuard {
+    /// The checkout that is shown.
+    pub fn checkout(&self) -> CheckoutId {
+        self.checkout
+    }
+
+    /// Notes that the mount has ended.
+    pub fn end(mut self) -> Result<()> {
+        self.ended = true;
+        let ended = self.catalog.end_mount(self.checkout, self.process);
+        ended.map_err(|source| EngineError::Catalog { path: ArtifactPath::root(), source })
+    }
+}
+
+impl Drop for MountGuard {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        if let Err(error) = self.catalog.end_mount(self.checkout, self.process) {
+            tracing::warn!(%error, "can't note the end of the mount");
+        }
+    }
+}
+
+impl Workspace {
+    /// The live mount of a holder's checkout, if there is one.
+    pub fn live_mount(&self, holder: &Holder) -> Result<Option<MountStatus>> {
+        let mount = match self.in_catalog(self.catalog().existing_checkout(holder))? {
+            Some(checkout) => self.in_catalog(self.catalog().mount_of(checkout))?,
+            None => None,
+        };
+        let alive = mount.filter(|mount| mount.is_alive(self.now()));
+        Ok(alive.map(|m| MountStatus { mountpoint: m.mountpoint, pid: m.process.pid, reads: None }))
+    }
+
+    /// Notes that this process mounts a holder's checkout; refuses if another live one does.
+    pub fn begin_mount(&self, holder: &Holder, mountpoint: &Path) -> Result<MountGuard> {
+        let process = sys::this_process().map_err(file_error("read", Path::new("/proc/self/stat")))?;
+        let checkout = self.in_catalog(self.catalog().checkout(holder))?;
+        let mounting = Mounting { process, mountpoint: mountpoint.to_owned(), now: self.now() };
+        match self.catalog().begin_mount(checkout, &mounting) {
+            Err(CatalogError::Mounted { pid, mountpoint }) => Err(EngineError::Refused(format!(
+                "{holder} is mounted at {} by process {pid}: unmount it first, or mount another --checkout",
+                mountpoint.display()
+            ))),
+            begun => self.in_catalog(begun),
+        }?;
+        Ok(MountGuard { catalog: self.shared_catalog(), checkout, process, ended: false })
+    }
+
+    /// Names the workspace as the object of a failure of the catalog.
+    pub(super) fn in_catalog<T>(&self, result: crate::catalog::Result<T>) -> Result<T> {
+        result.map_err(|error| self.refusal(None, &ArtifactPath::root(), error))
+    }
+}

@@ -1,0 +1,112 @@
+use std::error::Error;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::files::{file_error, remove_file};
+use super::{Result, StagingName, StagingRole, Workspace};
+use crate::blobs::BlobError;
+use crate::catalog::StagedSave;
+use crate::model::{CheckoutId, Digest, Seq, VersionNumber};
+
+/// A sealed save that a draft names by its file in `staging/`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sealed {
+    /// The checkout.
+    pub checkout: CheckoutId,
+    /// The artifact.
+    pub artifact: Seq,
+    /// The file of `staging/`.
+    pub file: String,
+}
+
+impl Workspace {
+    /// Brings sealed saves into the store, and says so in their drafts; returns a result for each, in order.
+    ///
+    /// A save that its draft no longer names is stored all the same. One that failed is still a file of `staging/`, and
+    /// still its draft's content.
+    ///
+    /// # Errors
+    /// Only where the catalog can't say so: what is stored by then is found again by its noted digest.
+    pub fn publish(&self, saves: &[Sealed]) -> Result<Vec<std::result::Result<Digest, BlobError>>> {
+        let staged: Vec<StagedSave> = saves.iter().map(staged_save).collect();
+        let paths: Vec<PathBuf> =
+            staged.iter().map(|save| self.layout().staging().join(&save.file)).collect();
+        let mut note = |digests: &[(PathBuf, Digest)]| {
+            let noted: Vec<(StagedSave, Digest)> = digests
+                .iter()
+                .filter_map(|(path, digest)| Some((staged.get(position(&paths, path)?)?.clone(), *digest)))
+                .collect();
+            self.catalog().note_digests(&noted).map_err(|e| Arc::new(e) as Arc<dyn Error + Send + Sync>)
+        };
+        let adopted = self.blobs().adopt_noting(&paths, &mut note);
+        let done: Vec<StagedSave> = staged
+            .iter()
+            .zip(&adopted)
+            .filter(|(_, result)| result.is_ok())
+            .map(|(save, _)| save.clone())
+            .collect();
+        self.in_catalog(self.catalog().publish_noted(&done))?;
+        Ok(adopted.into_iter().map(|result| result.map(|(digest, _)| digest)).collect())
+    }
+
+    /// Brings a snapshot of a draft's file in `scratch/` into the store, and makes the blob the draft's content.
+    ///
+    /// Nobody may be writing to the file.
+    pub(super) fn publish_direct(
+        &self,
+        checkout: CheckoutId,
+        artifact: Seq,
+        base: Option<VersionNumber>,
+        file: &str,
+    ) -> Result<()> {
+        let direct = self.layout().scratch().join(file);
+        let name = self.copy_name(checkout, artifact, base);
+        let copy = self.layout().staging().join(name.to_string());
+        copy_file(&direct, &copy)?;
+        let adopted = self.blobs().adopt(std::slice::from_ref(&copy)).pop();
+        let blob = adopted.expect("BUG: one file has one result")?;
+        if self.in_catalog(self.catalog().publish_direct(checkout, artifact, file, blob))? {
+            remove_file(&direct)?;
+        }
+        Ok(())
+    }
+
+    /// The name of a new copy of bytes that are elsewhere, too.
+    pub(super) fn copy_name(
+        &self,
+        checkout: CheckoutId,
+        artifact: Seq,
+        base: Option<VersionNumber>,
+    ) -> StagingName {
+        StagingName { role: StagingRole::Copy, checkout, artifact, base, token: self.ids().token() }
+    }
+}
+
+fn staged_save(sealed: &Sealed) -> StagedSave {
+    let Sealed { checkout, artifact, file } = sealed.clone();
+    StagedSave { checkout, artifact, file, digest: None }
+}
+
+fn position(paths: &[PathBuf], path: &Path) -> Option<usize> {
+    paths.iter().position(|known| known == path)
+}
+
+/// Copies a file's bytes to a new file of mode 0600; shares the blocks where the filesystem can.
+pub(super) fn copy_file(from: &Path, to: &Path) -> Result<()> {
+    let source = File::open(from).map_err(file_error("open", from))?;
+    let copy = || -> io::Result<()> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut target = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
+        if crate::sys::reflink(&source, &target).is_ok() {
+            return Ok(());
+        }
+        io::copy(&mut &source, &mut target).map(drop)
+    };
+    copy().map_err(|error| {
+        // A part of the bytes is worth nothing; the disk may be full.
+        let _ = fs::remove_file(to);
+        file_error("write", to)(error)
+    })
+}

@@ -1,0 +1,184 @@
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::files::file_error;
+use super::stamps::CatalogStamps;
+use super::{EngineError, Layout, Result, init};
+use crate::blobs::DiskStore;
+use crate::catalog::{Actor, Catalog, CatalogError};
+use crate::clock::Clock;
+use crate::config::{Config, Policy, UnresolvedWriter};
+use crate::ids::Ids;
+use crate::model::{ArtifactPath, CheckoutId, Holder, Instant, Seq, VersionNumber};
+use crate::sys;
+
+/// Time and randomness, as arguments.
+#[derive(Clone)]
+pub struct Environment {
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Makes identities.
+    pub ids: Arc<dyn Ids>,
+}
+
+/// An open workspace: its catalog, its store and its policy.
+pub struct Workspace {
+    layout: Layout,
+    policy: Policy,
+    catalog: Arc<Catalog>,
+    blobs: DiskStore,
+    env: Environment,
+}
+
+impl std::fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workspace").field("root", &self.layout.root()).finish_non_exhaustive()
+    }
+}
+
+impl Workspace {
+    /// Makes a directory a workspace, and the directory itself if it is missing; opens it.
+    ///
+    /// One that was killed leaves no workspace, and can be repeated. Fails with `WorkspaceExists`, and with `Refused`
+    /// on a network filesystem.
+    pub fn init(root: &Path, env: &Environment) -> Result<Self> {
+        init::init(root, env)?;
+        Self::open(root, env)
+    }
+
+    /// Opens the workspace in a directory.
+    pub fn open(root: &Path, env: &Environment) -> Result<Self> {
+        let root = fs::canonicalize(root).map_err(file_error("find", root))?;
+        let layout = Layout::new(&root);
+        let dot = match sys::open_dir(&layout.dot()) {
+            Ok(dot) => dot,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(EngineError::NotAWorkspace(root));
+            }
+            Err(error) => return Err(file_error("open", &layout.dot())(error)),
+        };
+        check_filesystem(&dot, &root)?;
+        let policy = Config::load(&layout.config())?;
+        let catalog = Catalog::open(&layout.catalog())
+            .map_err(|source| EngineError::Catalog { path: ArtifactPath::root(), source })?;
+        let catalog = Arc::new(catalog);
+        let stamps = Arc::new(CatalogStamps(catalog.clone()));
+        let blobs = DiskStore::open(&layout.objects(), &layout.staging(), stamps, env.ids.clone())?;
+        Ok(Self { layout, policy, catalog, blobs, env: env.clone() })
+    }
+
+    /// The workspace's directory, absolute and without symlinks.
+    pub fn root(&self) -> &Path {
+        self.layout.root()
+    }
+
+    /// Where its parts are.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// What `config.toml` said when it was opened.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The durable state.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    pub(super) fn shared_catalog(&self) -> Arc<Catalog> {
+        self.catalog.clone()
+    }
+
+    /// The bytes.
+    pub fn blobs(&self) -> &DiskStore {
+        &self.blobs
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.env.clock
+    }
+
+    /// The source of identities.
+    pub fn ids(&self) -> &dyn Ids {
+        &*self.env.ids
+    }
+
+    /// The present.
+    pub fn now(&self) -> Instant {
+        self.env.clock.now()
+    }
+
+    /// Who acts in a checkout now; `owner` is the user and group that files of the head tree belong to there.
+    pub fn actor(&self, checkout: CheckoutId, holder: &Holder, ttl_ms: i64, owner: (u32, u32)) -> Actor {
+        Actor {
+            checkout,
+            holder: holder.clone(),
+            ttl_ms,
+            now: self.now(),
+            take_from_writers: self.policy.unresolved_writer == UnresolvedWriter::Take,
+            owner,
+        }
+    }
+
+    /// Tells other mounts of the workspace that something was committed. They would find out later without it, so a
+    /// failure is only logged.
+    pub fn wake(&self) {
+        let path = self.layout.wake();
+        let touched = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        if let Err(error) = touched.and_then(|mut file| file.write_all(b"\n")) {
+            tracing::warn!(path = %path.display(), %error, "can't wake other mounts");
+        }
+    }
+
+    /// Names the object that the catalog refused: the artifact's path in the checkout, or `path`.
+    pub(super) fn refusal(
+        &self,
+        checkout: Option<CheckoutId>,
+        path: &ArtifactPath,
+        error: CatalogError,
+    ) -> EngineError {
+        match error {
+            CatalogError::Held { artifact, lease } | CatalogError::LeaseLost { artifact, lease } => {
+                EngineError::Held { path: self.name_of(checkout, artifact, path), lease }
+            }
+            CatalogError::Stale { artifact, base, head } => {
+                stale(self.name_of(checkout, artifact, path), base, head)
+            }
+            CatalogError::NotFound => EngineError::NotFound(path.clone()),
+            CatalogError::Unpublished { artifact } | CatalogError::Cycle { artifact } => {
+                EngineError::Catalog { path: self.name_of(checkout, artifact, path), source: error }
+            }
+            source => EngineError::Catalog { path: path.clone(), source },
+        }
+    }
+
+    fn name_of(&self, checkout: Option<CheckoutId>, artifact: Seq, path: &ArtifactPath) -> ArtifactPath {
+        // No row has the number 0: without a checkout the path is the head tree's.
+        let checkout = checkout.unwrap_or(CheckoutId(0));
+        let found = self.catalog.any_path_of(checkout, artifact);
+        found.ok().filter(|found| !found.is_root()).unwrap_or_else(|| path.clone())
+    }
+}
+
+fn stale(path: ArtifactPath, base: VersionNumber, head: VersionNumber) -> EngineError {
+    if head == VersionNumber(0) {
+        return EngineError::DeletedMeanwhile { path, base };
+    }
+    EngineError::Stale { path, base, head }
+}
+
+/// Refuses a directory on a network filesystem, where SQLite's log would not work.
+pub(super) fn check_filesystem(dir: &File, root: &Path) -> Result<()> {
+    match sys::network_filesystem(dir).map_err(file_error("examine", root))? {
+        Some(kind) => Err(EngineError::Refused(format!(
+            "{}: a workspace can't be on {kind}, since its catalog needs a local filesystem",
+            root.display()
+        ))),
+        None => Ok(()),
+    }
+}

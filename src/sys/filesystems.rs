@@ -1,0 +1,43 @@
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use super::check;
+
+/// Filesystems whose files another machine may change (`linux/magic.h`; CIFS and SMB2: `fs/smb/client/cifsglob.h`).
+///
+/// SQLite's write-ahead log needs shared memory between all who open the database, which none of these has.
+const NETWORK: [(u32, &str); 7] = [
+    (0x6969, "NFS"),
+    (0x517b, "SMB"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB2"),
+    (0x5346_414f, "AFS"),
+    (0x00c3_6400, "Ceph"),
+    (0x0102_1997, "9P"),
+];
+
+/// The name of the network filesystem that a file is on; none for any other one (fstatfs(2), `f_type`).
+pub fn network_filesystem(file: &File) -> io::Result<Option<&'static str>> {
+    // SAFETY: an all-zero statfs is valid, and the kernel fills it.
+    let mut raw: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open and `raw` is valid for writing.
+    check(unsafe { libc::fstatfs(file.as_raw_fd(), &mut raw) })?;
+    // Magic numbers are 32 bits wide, whatever the field's width and sign on this architecture.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "see above")]
+    let magic = raw.f_type as u32;
+    Ok(NETWORK.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name))
+}
+
+/// Opens a regular file for reading; anything else that took its name meanwhile is refused, and a FIFO doesn't block
+/// (open(2), `O_NOFOLLOW`, `O_NONBLOCK`).
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    Ok(file)
+}
