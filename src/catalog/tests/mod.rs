@@ -1,1 +1,5 @@
-
+mod checkins;
+mod dances;
+mod imports;
+mod records;
+mod support;
