@@ -146,16 +146,21 @@ impl Workspace {
         let base = draft.and_then(|draft| draft.base);
         let name = self.copy_name(actor.checkout, artifact, base);
         let copy = self.layout().staging().join(name.to_string());
-        match content {
+        let source = match content {
             Content::None | Content::Target(_) => return Ok(None),
-            Content::Staged(file) => copy_file(&self.layout().staging().join(file), &copy)?,
-            Content::Direct(file) => copy_file(&self.layout().scratch().join(file), &copy)?,
+            Content::Staged(file) => self.layout().staging().join(file),
+            Content::Direct(file) => self.layout().scratch().join(file),
             Content::Blob(digest) => {
                 // Reading verifies: a corrupt blob must not become a recovery copy in silence.
                 self.blobs().get(digest)?;
-                copy_file(&self.blobs().path_of(digest), &copy)?;
+                self.blobs().path_of(digest)
             }
+        };
+        if !source.exists() {
+            tracing::error!(path = %source.display(), "the bytes of a draft are gone");
+            return Ok(None);
         }
+        copy_file(&source, &copy)?;
         if copy.metadata().is_ok_and(|metadata| metadata.len() == 0) {
             return super::files::remove_file(&copy).map(|()| None);
         }

@@ -309,3 +309,32 @@ impl Read for Source {
         Ok(count)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found_at(host: &Path) -> Found {
+        found(host.to_owned(), &ArtifactPath::root(), &fs::symlink_metadata(host).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_changes_or_goes_while_it_is_read_is_no_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("f");
+        fs::write(&file, "before").unwrap();
+        let walked = found_at(&file);
+        fs::write(&file, "changed since the walk").unwrap();
+        assert!(Source::open(&walked).is_err());
+        let mut source = Source::open(&found_at(&file)).unwrap();
+        io::Write::write_all(&mut fs::OpenOptions::new().append(true).open(&file).unwrap(), b"+").unwrap();
+        assert!(source.read_to_end(&mut Vec::new()).is_err());
+        let walked = found_at(&file);
+        fs::remove_file(&file).unwrap();
+        assert!(Source::open(&walked).is_err());
+        let whole = stored_file(&walked, Err(BlobError::Source { source: changed() }));
+        assert!(
+            matches!(whole, Ok(Stored::Skipped(why)) if why == "can't be read: it changed while it was read")
+        );
+    }
+}
