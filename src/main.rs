@@ -1,5 +1,10 @@
 //! The `leasehold` program.
 
-fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+use std::process::ExitCode;
+
+use clap::Parser;
+use leasehold::{app, cli};
+
+fn main() -> ExitCode {
+    app::run(&cli::Cli::parse())
 }

@@ -1,1 +1,80 @@
-//! app
+//! The composition root: what a process is made of, and how long a mount lives.
+//!
+//! A mount is one process. `mount` starts it in the background by running this program again with `--foreground` in a
+//! session of its own, and waits for a line on a pipe; nothing forks after threads or the catalog exist.
+
+mod background;
+mod control;
+mod daemon;
+mod error;
+mod logging;
+mod plan;
+mod readiness;
+mod stop;
+mod timers;
+
+pub use error::AppError;
+
+use std::io::{BufWriter, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use crate::cli::{Cli, Command, MountArgs};
+use crate::clock::SystemClock;
+use crate::commands::error::CommandError;
+use crate::commands::place::Context;
+use crate::commands::{self};
+use crate::engine::Environment;
+use crate::ids::SystemIds;
+use error::Result;
+use plan::MountPlan;
+use readiness::Readiness;
+
+/// Runs the program: 0 done, 1 failed, 2 wrong usage, 3 held by someone else, 4 stale.
+pub fn run(cli: &Cli) -> ExitCode {
+    let outcome = match &cli.command {
+        Command::Mount(args) => mount(args),
+        command => run_command(command),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
+        Err(error) => {
+            // Where standard error is gone there is nobody left to tell.
+            let _ = writeln!(std::io::stderr(), "leasehold: {}", error.line());
+            ExitCode::from(error.exit_status())
+        }
+    }
+}
+
+fn run_command(command: &Command) -> Result<()> {
+    logging::start("off");
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    commands::run(command, &context()?, &mut out)?;
+    out.flush().map_err(CommandError::from)?;
+    Ok(())
+}
+
+fn context() -> Result<Context> {
+    let boot =
+        |source| CommandError::File { doing: "read", path: "/proc/sys/kernel/random/boot_id".into(), source };
+    let clock = SystemClock::new().map_err(boot)?;
+    Ok(Context::new(Environment { clock: Arc::new(clock), ids: Arc::new(SystemIds) })?)
+}
+
+/// Mounts in the foreground, or starts the process that does and waits until the mount is usable.
+fn mount(args: &MountArgs) -> Result<()> {
+    let mut readiness = Readiness::from_environment()?;
+    let outcome = context().and_then(|context| {
+        let plan = MountPlan::new(args, &context)?;
+        if args.foreground {
+            daemon::run(&plan, context.environment, &mut readiness)
+        } else {
+            background::start(&plan)
+        }
+    });
+    if let (Err(error), Some(readiness)) = (&outcome, readiness) {
+        readiness.report_failed(error.exit_status(), &error.line());
+    }
+    outcome
+}

@@ -9,16 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::error::NoteError;
 use super::hashing::hash_file;
 use super::publish::{Candidate, FEW};
 use super::steps::BLOB_MODE;
-use super::{BlobError, DiskStore, Stamp};
+use super::{BlobError, DiskStore, NoteError, Stamp};
 use crate::model::Digest;
 use crate::sys;
 
 /// How many files are open at once: a quarter of the usual limit of a process.
 const ROUND_FILES: usize = 256;
+
+/// Notes which staging files are about to become which blobs, where it outlives this program.
+pub type Note<'a> = dyn FnMut(&[(PathBuf, Digest)]) -> Result<(), NoteError> + 'a;
 
 /// A sealed file, opened.
 struct Sealed {
@@ -46,16 +48,12 @@ impl DiskStore {
     pub fn adopt_noting(
         &self,
         staged: &[PathBuf],
-        note: &mut dyn FnMut(&[(PathBuf, Digest)]) -> Result<(), NoteError>,
+        note: &mut Note<'_>,
     ) -> Vec<Result<(Digest, u64), BlobError>> {
         staged.chunks(ROUND_FILES).flat_map(|round| self.adopt_round(round, note)).collect()
     }
 
-    fn adopt_round(
-        &self,
-        staged: &[PathBuf],
-        note: &mut dyn FnMut(&[(PathBuf, Digest)]) -> Result<(), NoteError>,
-    ) -> Vec<Result<(Digest, u64), BlobError>> {
+    fn adopt_round(&self, staged: &[PathBuf], note: &mut Note<'_>) -> Vec<Result<(Digest, u64), BlobError>> {
         let mut results = Vec::with_capacity(staged.len());
         let mut sealed = Vec::with_capacity(staged.len());
         for path in staged {
@@ -73,6 +71,7 @@ impl DiskStore {
         results.into_iter().map(finish).collect()
     }
 
+    /// Opens a staging file and gives it the mode and the mtime of a new blob.
     fn open_sealed(&self, path: &Path) -> Result<Sealed, BlobError> {
         let not_staged = || BlobError::NotStaged { path: path.to_owned() };
         let name =
@@ -88,11 +87,17 @@ impl DiskStore {
         if metadata.permissions().mode() & 0o7777 != BLOB_MODE {
             self.steps.set_mode(&file).map_err(BlobError::io("set the mode of", path))?;
         }
-        Ok(Sealed { name: name.to_owned(), file, before: Stamp::of(&metadata) })
+        // A sweep goes by mtime: bytes that waited long in staging are a new blob nevertheless.
+        self.steps.touch(&file).map_err(BlobError::io("freshen", path))?;
+        let before = Stamp::of(&file.metadata().map_err(BlobError::io("stat", path))?);
+        Ok(Sealed { name: name.to_owned(), file, before })
     }
 
-    /// Hashes on the processors what the disk writes at the same time.
+    /// Hashes on the processors what the disk writes at the same time: the longer of the two is what it takes.
     fn hash_and_sync(&self, sealed: &[Sealed]) -> Vec<Result<Candidate, BlobError>> {
+        if sealed.is_empty() {
+            return Vec::new();
+        }
         let (synced, hashed) = thread::scope(|scope| {
             let syncing = scope.spawn(|| self.sync(sealed));
             let hashed = in_parallel(sealed, |sealed| hash_file(&sealed.file));
@@ -118,12 +123,13 @@ impl DiskStore {
         if !stamp.same_content(&sealed.before) || stamp.size != size {
             return Err(BlobError::NotSealed { path });
         }
-        Ok(Candidate { name: sealed.name.clone(), digest, size, stamp })
+        Ok(Candidate { name: Some(sealed.name.clone()), digest, size, stamp })
     }
 
     /// Syncs files: a few one by one, many by one sync of the filesystem.
     fn sync(&self, sealed: &[Sealed]) -> Vec<io::Result<()>> {
-        if sealed.len() > FEW && self.steps.sync_filesystem(&self.staging_dir).is_ok() {
+        let sync_all = || self.steps.sync_filesystem(&sys::open_dir_at(&self.staging_dir, OsStr::new("."))?);
+        if sealed.len() > FEW && sync_all().is_ok() {
             return sealed.iter().map(|sealed| sys::writeback_result(&sealed.file)).collect();
         }
         // After a failed syncfs, too: each file tells its own errors, and it may have told of other files.
@@ -133,40 +139,20 @@ impl DiskStore {
     fn note_and_publish(
         &self,
         ready: Vec<Candidate>,
-        note: &mut dyn FnMut(&[(PathBuf, Digest)]) -> Result<(), NoteError>,
+        note: &mut Note<'_>,
     ) -> Vec<Result<(Digest, u64), BlobError>> {
-        let digests: Vec<_> = ready.iter().map(|c| (self.staging.join(&c.name), c.digest)).collect();
+        let noted = |one: &Candidate| Some((self.staging.join(one.name.as_ref()?), one.digest));
+        let digests: Vec<_> = ready.iter().filter_map(noted).collect();
+        if digests.is_empty() {
+            return Vec::new();
+        }
         if let Err(source) = note(&digests) {
             let refuse = |(path, _)| Err(BlobError::NotNoted { path, source: Arc::clone(&source) });
             return digests.into_iter().map(refuse).collect();
         }
         let published = self.publish(&ready);
-        let finish = |(candidate, published): (&Candidate, Result<(), BlobError>)| match published {
-            Ok(()) => Ok((candidate.digest, candidate.size)),
-            Err(error) => {
-                self.give_back(candidate);
-                Err(error)
-            }
-        };
+        let finish = |(one, result): (&Candidate, Result<(), _>)| result.map(|()| (one.digest, one.size));
         ready.iter().zip(published).map(finish).collect()
-    }
-
-    /// Gives a file whose publication failed its name in staging back.
-    ///
-    /// The blob stays: another process may have relied on it since. Both names are of a file that nobody writes to.
-    fn give_back(&self, candidate: &Candidate) {
-        let hex = candidate.digest.to_hex();
-        let linked = match self.open_fan_out(OsStr::new(&hex[..2])) {
-            Ok(Some(dir)) => self.steps.link(&dir, OsStr::new(&hex), &self.staging_dir, &candidate.name),
-            _ => return,
-        };
-        match linked.map_err(|error| (error.kind(), error)) {
-            Ok(()) | Err((io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound, _)) => {}
-            Err((_, error)) => {
-                let path = self.path_of(&candidate.digest);
-                tracing::error!(blob = %path.display(), staged = ?candidate.name, %error, "bytes left staging for good");
-            }
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
 use super::hashing::BUFFER_BYTES;
@@ -44,7 +44,7 @@ impl DiskStore {
         stored: &mut dyn FnMut(usize, Result<(Digest, u64), BlobError>),
     ) -> Result<(), BlobError> {
         let (batches, waiting) = sync_channel(BATCHES_WAITING);
-        let (outcomes, done) = sync_channel(BATCHES_WAITING + 2);
+        let (outcomes, done) = channel();
         let mut number = 0;
         let mut report = |outcomes: Outcomes| {
             for outcome in outcomes {
@@ -96,7 +96,7 @@ impl DiskStore {
         Ok(batch)
     }
 
-    fn land_all(&self, batches: &Receiver<Batch>, outcomes: &SyncSender<Outcomes>) {
+    fn land_all(&self, batches: &Receiver<Batch>, outcomes: &Sender<Outcomes>) {
         for batch in batches {
             outcomes.send(self.land(batch)).expect("BUG: the other thread waits for all outcomes");
         }
@@ -113,7 +113,7 @@ impl DiskStore {
         let published = self.publish(&candidates);
         let mut published = candidates.into_iter().zip(published).map(|(candidate, result)| {
             if result.is_err() {
-                self.discard(&candidate.name);
+                self.discard(&candidate);
             }
             result.map(|()| (candidate.digest, candidate.size))
         });
@@ -130,14 +130,14 @@ impl DiskStore {
         for file in &mut batch.files {
             let Ok(candidate) = file else { continue };
             if let Err(source) = self.sync_alone(candidate) {
-                self.discard(&candidate.name);
-                let path = self.staging.join(&candidate.name);
-                *file = Err(BlobError::Sync { path, source });
+                self.discard(candidate);
+                *file = Err(candidate.sync_error(self, source));
             }
         }
     }
 
     fn sync_alone(&self, candidate: &Candidate) -> io::Result<()> {
-        self.steps.sync_file(&sys::open_file_at(&self.staging_dir, &candidate.name)?)
+        let Some(name) = &candidate.name else { return Ok(()) };
+        self.steps.sync_file(&sys::open_file_at(&self.staging_dir, name)?)
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::faults::Faults;
-use super::hashing::{BUFFER_BYTES, Hasher, read_some};
+use super::hashing::{BUFFER_BYTES, Hasher, fill};
 use super::publish::Candidate;
 use super::steps::{DIR_MODE, Steps};
 use super::{BlobError, BlobStore, Stamp, Stamps};
@@ -109,54 +109,68 @@ impl DiskStore {
         self.objects.join(&hex[..2]).join(hex)
     }
 
-    /// Streams a source into a new file of staging; on failure nothing is left of it.
+    /// Streams a source into a new file of staging, unless it is short and its bytes are stored already.
     ///
-    /// The file's bytes are written, not synced.
+    /// The bytes are written, not synced. On failure nothing is left of them.
     pub(super) fn write_temporary(
         &self,
         source: &mut dyn Read,
         buffer: &mut [u8],
-    ) -> Result<(Candidate, File), BlobError> {
+    ) -> Result<(Candidate, Option<File>), BlobError> {
+        let mut hasher = Hasher::default();
+        let count = fill(source, buffer).map_err(|source| BlobError::Source { source })?;
+        hasher.update(&buffer[..count]);
+        if count < buffer.len()
+            && let Some(known) = self.find_stored(hasher.clone().finish())?
+        {
+            return Ok((known, None));
+        }
         let name = OsString::from(self.ids.token());
         let path = self.staging.join(&name);
         let file = self.steps.create(&self.staging_dir, &name).map_err(BlobError::io("create", &path))?;
-        let written = self.copy_hashing(source, buffer, &file, &path).and_then(|(digest, size)| {
-            let stamp = Stamp::of(&file.metadata().map_err(BlobError::io("stat", &path))?);
-            Ok(Candidate { name: name.clone(), digest, size, stamp })
-        });
-        match written {
-            Ok(candidate) => Ok((candidate, file)),
+        let written = self.write_rest(source, buffer, (hasher, count), &file, &path);
+        match written.and_then(|done| Ok((done, file.metadata().map_err(BlobError::io("stat", &path))?))) {
+            Ok(((digest, size), metadata)) => {
+                Ok((Candidate { name: Some(name), digest, size, stamp: Stamp::of(&metadata) }, Some(file)))
+            }
             Err(error) => {
-                self.discard(&name);
+                self.remove_staged(&name);
                 Err(error)
             }
         }
     }
 
-    fn copy_hashing(
+    /// Writes what the buffer holds and then the rest of the source.
+    fn write_rest(
         &self,
         source: &mut dyn Read,
         buffer: &mut [u8],
+        (mut hasher, mut count): (Hasher, usize),
         file: &File,
         path: &Path,
     ) -> Result<(Digest, u64), BlobError> {
-        let mut hasher = Hasher::default();
         let mut started = 0;
-        loop {
-            let count = read_some(source, buffer).map_err(|source| BlobError::Source { source })?;
-            if count == 0 {
+        while count > 0 {
+            self.steps.write(file, &buffer[..count]).map_err(BlobError::io("write", path))?;
+            started = begin_writeback(file, started, hasher.bytes());
+            if count < buffer.len() {
                 break;
             }
-            self.steps.write(file, &buffer[..count]).map_err(BlobError::io("write", path))?;
+            count = fill(source, buffer).map_err(|source| BlobError::Source { source })?;
             hasher.update(&buffer[..count]);
-            started = begin_writeback(file, started, hasher.bytes());
         }
         let size = hasher.bytes();
         Ok((hasher.finish(), size))
     }
 
-    /// Removes a staging file whose bytes nobody needs; a file that stays is litter, and no error.
-    pub(super) fn discard(&self, name: &OsStr) {
+    /// Removes what a candidate has in staging; what can't be removed is litter, and no error.
+    pub(super) fn discard(&self, candidate: &Candidate) {
+        if let Some(name) = &candidate.name {
+            self.remove_staged(name);
+        }
+    }
+
+    fn remove_staged(&self, name: &OsStr) {
         if let Err(error) = self.steps.remove(&self.staging_dir, name)
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -169,14 +183,13 @@ impl DiskStore {
 impl BlobStore for DiskStore {
     fn put(&self, source: &mut dyn Read) -> Result<(Digest, u64), BlobError> {
         let (candidate, file) = self.write_temporary(source, &mut vec![0; BUFFER_BYTES])?;
-        let path = self.staging.join(&candidate.name);
-        let synced = self.steps.sync_file(&file).map_err(|source| BlobError::Sync { path, source });
-        let stored = synced.and_then(|()| {
+        let synced = file.map_or(Ok(()), |file| self.steps.sync_file(&file));
+        let stored = synced.map_err(|source| candidate.sync_error(self, source)).and_then(|()| {
             let mut results = self.publish(std::slice::from_ref(&candidate));
             results.pop().expect("BUG: one candidate has one result")
         });
         if stored.is_err() {
-            self.discard(&candidate.name);
+            self.discard(&candidate);
         }
         stored.map(|()| (candidate.digest, candidate.size))
     }

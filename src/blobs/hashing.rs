@@ -15,7 +15,7 @@ pub fn digest_of(bytes: &[u8]) -> Digest {
 }
 
 /// A digest in the making, with the count of bytes that went in.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(super) struct Hasher {
     state: Sha256,
     bytes: u64,
@@ -53,11 +53,19 @@ pub(super) fn hash_file(file: &File) -> io::Result<(Digest, u64)> {
     Ok((hasher.finish(), size))
 }
 
-/// Reads once, however often a signal comes between.
-pub(super) fn read_some(source: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
-    uninterrupted(|| source.read(buffer))
+/// Reads until the buffer is full or the source ends; returns how much that was.
+pub(super) fn fill(source: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match uninterrupted(|| source.read(&mut buffer[filled..]))? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok(filled)
 }
 
+/// Reads once, however often a signal comes between.
 fn uninterrupted(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match read() {

@@ -15,8 +15,14 @@ mod stamp;
 mod steps;
 mod verify;
 
+#[cfg(test)]
+mod contract;
+#[cfg(test)]
+mod tests;
+
 use std::io::Read;
 
+pub use adopt::Note;
 pub use disk::DiskStore;
 pub use error::{BlobError, NoteError};
 pub use faults::{Fault, FaultPlan, Faults, Step};

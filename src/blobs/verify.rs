@@ -10,15 +10,6 @@ use crate::sys;
 /// How often a blob may change its stamp while it is hashed (another process freshens it) before that is an error.
 const ATTEMPTS: u32 = 4;
 
-/// How a blob was found to be whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Proof {
-    /// It is the file that was written or verified before.
-    Stamp,
-    /// All of it was hashed just now.
-    Hash,
-}
-
 impl DiskStore {
     /// Opens a blob's file for reading, verified by its stamp, or else by hashing it once and recording a stamp.
     ///
@@ -40,11 +31,11 @@ impl DiskStore {
     }
 
     /// Proves that an open file holds the bytes of `digest`.
-    pub(super) fn verify(&self, file: &File, digest: &Digest) -> Result<Proof, BlobError> {
+    pub(super) fn verify(&self, file: &File, digest: &Digest) -> Result<(), BlobError> {
         for _ in 0..ATTEMPTS {
             let before = self.stamp_of(file, digest)?;
             if self.stamps.stamp(digest) == Some(before) {
-                return Ok(Proof::Stamp);
+                return Ok(());
             }
             let (found, _) = hash_file(file).map_err(BlobError::io("read", &self.path_of(digest)))?;
             if self.stamp_of(file, digest)? != before {
@@ -55,17 +46,19 @@ impl DiskStore {
                 return Err(BlobError::Corrupt { digest: *digest, found });
             }
             self.stamps.record(&[(*digest, before)]);
-            return Ok(Proof::Hash);
+            return Ok(());
         }
         Err(BlobError::Unsettled { digest: *digest })
     }
 
-    fn open_blob(&self, digest: &Digest) -> Result<File, BlobError> {
+    /// Opens whatever is at an address, unverified.
+    pub(super) fn open_blob(&self, digest: &Digest) -> Result<File, BlobError> {
         let missing = BlobError::Missing { digest: *digest };
         let hex = digest.to_hex();
         let Some(dir) = self.open_fan_out(OsStr::new(&hex[..2]))? else { return Err(missing) };
         sys::open_file_at(&dir, OsStr::new(&hex)).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => missing,
+            _ if sys::is_symlink(&error) => BlobError::NotAFile { digest: *digest },
             _ => BlobError::io("open", &self.path_of(digest))(error),
         })
     }

@@ -104,6 +104,25 @@ pub enum CatalogError {
     NoChange(ChangeNumber),
 }
 
+impl CatalogError {
+    /// Whether there was no space to write.
+    pub fn is_disk_full(&self) -> bool {
+        self.sqlite_code() == Some(rusqlite::ErrorCode::DiskFull)
+    }
+
+    /// Whether the catalog can only be read.
+    pub fn is_read_only(&self) -> bool {
+        self.sqlite_code() == Some(rusqlite::ErrorCode::ReadOnly)
+    }
+
+    fn sqlite_code(&self) -> Option<rusqlite::ErrorCode> {
+        match self {
+            Self::Sqlite { source, .. } | Self::Open { source, .. } => source.sqlite_error_code(),
+            _ => None,
+        }
+    }
+}
+
 /// Names what SQLite failed at.
 pub(super) fn doing(doing: &'static str) -> impl Fn(rusqlite::Error) -> CatalogError {
     move |source| CatalogError::Sqlite { doing, source }

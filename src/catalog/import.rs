@@ -103,6 +103,7 @@ impl<'a> Import<'a> {
             now,
             take_from_writers: false,
             owner: (0, 0),
+            granted: std::cell::Cell::default(),
         };
         Ok(Self {
             tx,

@@ -158,7 +158,12 @@ pub(super) fn take(
     }
     let id = view::id_of(tx, artifact)?;
     let request = LeaseRequest { holder: actor.holder.clone(), ttl_ms: actor.ttl_ms };
-    grant(tx, &ResourceKey::Artifact(id), Some(artifact), &request, actor.now)
+    let before = lease_of(tx, artifact)?.map(|lease| lease.generation);
+    let lease = grant(tx, &ResourceKey::Artifact(id), Some(artifact), &request, actor.now)?;
+    if before != Some(lease.generation) {
+        actor.granted.set(true);
+    }
+    Ok(lease)
 }
 
 /// Takes the lease on a directory and on all that lies below it: nobody else may hold or have reserved any of it.

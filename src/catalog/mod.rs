@@ -43,7 +43,7 @@ pub use events::{Event, EventKind, NewEvent};
 pub use history::{ChangeItem, ChangeRecord, ChangeRecordItem, KnownArtifact, NodePlace};
 pub use import::{ImportItem, Importing};
 pub use leases::LeaseFilter;
-pub use names::{NewEntry, RenameMode, Renamed};
+pub use names::{NewEntry, RenameMode, RenameRequest, Renamed};
 pub use publish::StagedSave;
 pub use recovery::RecoveryRow;
 pub use revert::RevertedItem;
@@ -87,6 +87,8 @@ pub struct Actor {
     pub take_from_writers: bool,
     /// The user and group that files of the head tree belong to in this checkout.
     pub owner: (u32, u32),
+    /// Whether a lease on an artifact of the head tree was granted since: it has to survive a power cut.
+    pub(crate) granted: std::cell::Cell<bool>,
 }
 
 impl Actor {
@@ -222,6 +224,20 @@ impl Catalog {
         let value = body(&tx)?;
         tx.commit().map_err(doing("commit"))?;
         writer.unsynced = durability == Durability::Grouped;
+        Ok(value)
+    }
+
+    /// Runs one transaction that changes drafts. A lease that it grants survives a power cut, whatever the drafts do.
+    fn write_draft<T>(
+        &self,
+        actor: &Actor,
+        durability: Durability,
+        body: impl FnOnce(&Transaction<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let value = self.write(durability, body)?;
+        if actor.granted.take() && durability == Durability::Grouped {
+            self.sync()?;
+        }
         Ok(value)
     }
 

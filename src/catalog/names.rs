@@ -45,6 +45,23 @@ pub enum RenameMode {
     Exchange,
 }
 
+/// A rename that is asked for.
+#[derive(Debug, Clone)]
+pub struct RenameRequest {
+    /// The old name.
+    pub from: Place,
+    /// The new name.
+    pub to: Place,
+    /// What happens to what the new name is.
+    pub mode: RenameMode,
+    /// Whether the old name (for exchanges) and the new one are scratch, unless the head tree has them.
+    pub classes: (Scratch, Scratch),
+    /// Where the moved file's bytes are from now on, if they change their place with it.
+    pub content: Option<Content>,
+    /// An identity for what needs a new one.
+    pub spare: ArtifactId,
+}
+
 /// What a rename did.
 #[derive(Debug, Clone)]
 pub struct Renamed {
@@ -83,13 +100,12 @@ impl Catalog {
     /// Makes a new name. A name of the head tree that the checkout had removed keeps its artifact.
     pub fn create_entry(&self, actor: &Actor, place: &Place, new: &NewEntry) -> Result<Entry> {
         let seq = Seq(self.next_number()?);
-        self.write(Durability::Grouped, |tx| create(tx, actor, place, new, seq))
+        self.write_draft(actor, Durability::Grouped, |tx| create(tx, actor, place, new, seq))
     }
 
     /// Removes a name that is no directory; returns what it was.
     pub fn unlink(&self, actor: &Actor, place: &Place) -> Result<Entry> {
-        let durability = self.durability_for(actor, place)?;
-        self.write(durability, |tx| {
+        self.write_draft(actor, Durability::Grouped, |tx| {
             let entry = view::lookup(tx, actor.checkout, place)?.ok_or(CatalogError::NotFound)?;
             if entry.kind == Kind::Directory {
                 return Err(CatalogError::IsDirectory);
@@ -101,8 +117,7 @@ impl Catalog {
 
     /// Removes an empty directory; returns what it was.
     pub fn rmdir(&self, actor: &Actor, place: &Place) -> Result<Entry> {
-        let durability = self.durability_for(actor, place)?;
-        self.write(durability, |tx| {
+        self.write_draft(actor, Durability::Grouped, |tx| {
             let entry = view::lookup(tx, actor.checkout, place)?.ok_or(CatalogError::NotFound)?;
             check_removable_dir(tx, actor, &entry)?;
             remove(tx, actor, place, &entry)?;
@@ -110,47 +125,22 @@ impl Catalog {
         })
     }
 
-    /// Moves a name. `scratch` says whether the new name is scratch, unless the head tree has it; `old` says so of the
-    /// old name, for exchanges. `spare` is an identity for what needs a new one.
-    pub fn rename(
-        &self,
-        actor: &Actor,
-        from: &Place,
-        to: &Place,
-        mode: RenameMode,
-        classes: (Scratch, Scratch),
-        spare: ArtifactId,
-    ) -> Result<Renamed> {
-        let spare = (Seq(self.next_number()?), spare);
-        let durability = self.durability_for(actor, from)?.max_with(self.durability_for(actor, to)?);
-        self.write(durability, |tx| {
+    /// Moves a name.
+    pub fn rename(&self, actor: &Actor, request: &RenameRequest) -> Result<Renamed> {
+        let RenameRequest { from, to, .. } = request;
+        let spare = (Seq(self.next_number()?), request.spare);
+        self.write_draft(actor, Durability::Grouped, |tx| {
             let source = view::lookup(tx, actor.checkout, from)?.ok_or(CatalogError::NotFound)?;
             let target = view::lookup(tx, actor.checkout, to)?;
-            let renaming = Renaming { tx, actor, from, to, classes, spare };
-            match (mode, target) {
+            let content = request.content.as_ref();
+            let renaming = Renaming { tx, actor, from, to, classes: request.classes, content, spare };
+            match (request.mode, target) {
                 (RenameMode::NoReplace, Some(_)) => Err(CatalogError::Exists),
                 (RenameMode::Exchange, None) => Err(CatalogError::NotFound),
                 (RenameMode::Exchange, Some(target)) => renaming.exchange(source, target),
                 (_, target) => renaming.replace(source, target),
             }
         })
-    }
-
-    /// A change of a name costs a sync only where it grants a lease on an artifact of the head tree.
-    fn durability_for(&self, actor: &Actor, place: &Place) -> Result<Durability> {
-        self.read(|conn| {
-            let entry = view::lookup(conn, actor.checkout, place)?.filter(|entry| entry.head.is_some());
-            let Some(entry) = entry else { return Ok(Durability::Grouped) };
-            let lease = leases::lease_of(conn, entry.artifact)?;
-            let held = lease.is_some_and(|l| l.holder == actor.holder && l.is_live(actor.now));
-            Ok(if held { Durability::Grouped } else { Durability::Full })
-        })
-    }
-}
-
-impl Durability {
-    fn max_with(self, other: Self) -> Self {
-        if self == Self::Full { self } else { other }
     }
 }
 
@@ -269,18 +259,16 @@ fn remove(tx: &Transaction<'_>, actor: &Actor, place: &Place, entry: &Entry) -> 
 
 /// Clears a name of a checkout: the head's own name is marked as gone, another is forgotten.
 fn take_name(tx: &Transaction<'_>, actor: &Actor, place: &Place, entry: &Entry) -> Result<()> {
-    let at_home = view::head_at(tx, place)?.is_some_and(|head| head.artifact == entry.artifact);
-    let hides_head = view::head_at(tx, place)?.is_some();
-    if at_home {
-        let base = match entry.layer {
-            Layer::Draft { base, .. } => base,
-            Layer::Head => entry.head,
-        };
-        mark_gone(tx, actor, place, base)
-    } else if hides_head {
-        mark_gone(tx, actor, place, None)
-    } else {
-        forget_name(tx, actor.checkout, place)
+    match view::head_at(tx, place)? {
+        Some(head) if head.artifact == entry.artifact => {
+            let base = match entry.layer {
+                Layer::Draft { base, .. } => base,
+                Layer::Head => entry.head,
+            };
+            mark_gone(tx, actor, place, base)
+        }
+        Some(_) => mark_gone(tx, actor, place, None),
+        None => forget_name(tx, actor.checkout, place),
     }
 }
 
@@ -365,6 +353,8 @@ struct Renaming<'a> {
     to: &'a Place,
     /// Whether the old and the new name are scratch.
     classes: (Scratch, Scratch),
+    /// Where the moved file's bytes are from now on, if elsewhere.
+    content: Option<&'a Content>,
     spare: (Seq, ArtifactId),
 }
 
@@ -432,6 +422,9 @@ impl Renaming<'_> {
         self.take_whole(source)?;
         let mut body = Body::of(self.actor, source);
         body.attrs.ctime = self.actor.now.wall;
+        if let Some(content) = self.content {
+            body.content = content.clone();
+        }
         match target {
             Some(target) => {
                 self.take_whole(target)?;

@@ -98,13 +98,14 @@ pub(super) fn head_entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
     let name = if artifact == Seq::ROOT { root_name() } else { name_at(row, 3)? };
     let (mtime, ctime) = (Timestamp(row.get(10)?), Timestamp(row.get(11)?));
     let target: Option<Vec<u8>> = row.get(9)?;
+    let ino = ino_at(row, 5)?;
     Ok(Entry {
         artifact,
         id: id_at(row, 1)?,
         parent: Seq(row.get(2)?),
         name,
         kind: kind_at(row, 4)?,
-        ino: ino_at(row, 5)?,
+        ino,
         attrs: Attrs { mode: row.get(6)?, uid: 0, gid: 0, atime: mtime, mtime, ctime },
         size: size_at(row, 7)?,
         content: match (digest_at(row, 8)?, target) {
@@ -115,6 +116,7 @@ pub(super) fn head_entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
         layer: Layer::Head,
         scratch: Scratch::No,
         head: Some(VersionNumber(row.get(12)?)),
+        head_ino: Some(ino),
     })
 }
 

@@ -61,7 +61,7 @@ impl Catalog {
     /// Fails with [`CatalogError::LeaseLost`] where somebody else took the lease, and with [`CatalogError::Stale`]
     /// where the head has moved past the draft's base.
     pub fn save(&self, actor: &Actor, save: &Save, durability: Durability) -> Result<Saved> {
-        self.write(durability, |tx| {
+        self.write_draft(actor, durability, |tx| {
             let entry = view::entry_of(tx, actor.checkout, save.artifact)?.ok_or(CatalogError::NotFound)?;
             let base = base_of(&entry, save.base);
             let lease = if entry.scratch == Scratch::No { fence(tx, actor, save, base)? } else { None };
@@ -94,9 +94,7 @@ impl Catalog {
 
     /// Sets attributes; on an artifact of the head tree that takes the lease and makes a draft.
     pub fn set_attrs(&self, actor: &Actor, artifact: Seq, change: AttrChange) -> Result<Entry> {
-        let fresh = self.read(|conn| Ok(view::draft_of(conn, actor.checkout, artifact)?.is_none()))?;
-        let durability = if fresh { Durability::Full } else { Durability::Grouped };
-        self.write(durability, |tx| {
+        self.write_draft(actor, Durability::Grouped, |tx| {
             let entry = view::entry_of(tx, actor.checkout, artifact)?.ok_or(CatalogError::NotFound)?;
             let base = base_of(&entry, entry.head);
             let generation = if entry.head.is_some() && entry.scratch == Scratch::No {

@@ -3,11 +3,10 @@
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::error::doing;
-use super::rows::{DRAFT_COLUMNS, DraftRow, HEAD_COLUMNS, draft_row, head_entry, id_at, ino_code, name_at};
+use super::rows::{DRAFT_COLUMNS, DraftRow, HEAD_COLUMNS, draft_row, head_entry, id_at, name_at};
 use super::{Catalog, CatalogError, Place, Result};
 use crate::model::{
-    ArtifactId, ArtifactPath, CheckoutId, Content, Entry, Ino, Kind, Layer, Name, Seq, Timestamp,
-    VersionNumber,
+    ArtifactId, ArtifactPath, CheckoutId, Content, Entry, Kind, Layer, Name, Seq, Timestamp, VersionNumber,
 };
 
 /// How deep a tree may be; a longer walk to the root can only be a cycle.
@@ -42,6 +41,11 @@ impl Catalog {
     /// The path of a name that may or may not be there.
     pub fn path_at(&self, checkout: CheckoutId, place: &Place) -> Result<Option<ArtifactPath>> {
         self.read(|conn| Ok(path_of(conn, checkout, place.parent)?.map(|dir| dir.join(place.name.clone()))))
+    }
+
+    /// Whether the head tree has a name, whatever a checkout did with it.
+    pub fn is_head_name(&self, place: &Place) -> Result<bool> {
+        self.read(|conn| Ok(head_at(conn, place)?.is_some()))
     }
 
     /// When a checkout last changed the names in a directory, if it did since its last check-in.
@@ -192,6 +196,7 @@ fn added(id: ArtifactId, artifact: Seq, draft: DraftRow, place: &Place) -> Entry
         layer: Layer::Draft { base: draft.base, generation: draft.generation },
         scratch: draft.scratch,
         head: None,
+        head_ino: None,
     }
 }
 
@@ -307,26 +312,7 @@ pub(super) fn children(
     Ok(entries)
 }
 
-/// The names above a place, from its directory up to the root, in the head tree.
-pub(super) fn ancestors(conn: &Connection, parent: Seq) -> Result<Vec<Seq>> {
-    let sql = "WITH RECURSIVE up (artifact) AS (
-          SELECT ?1 UNION SELECT h.parent FROM head h JOIN up ON h.artifact = up.artifact)
-        SELECT artifact FROM up WHERE artifact > 0 LIMIT 4096";
-    many(conn, "walk to the root", sql, [parent.0], |row| row.get(0).map(Seq))
-}
-
-/// Whether an inode number is a version's or draft's of an artifact; for descriptors that outlived a remount.
-pub(super) fn artifact_of_ino(conn: &Connection, checkout: CheckoutId, ino: Ino) -> Result<Option<Seq>> {
-    let sql = "SELECT artifact FROM draft WHERE checkout = ?1 AND ino = ?2 UNION SELECT artifact FROM head WHERE ino = ?2";
-    one(conn, "find an inode", sql, (checkout.0, ino_code(ino)), |row| row.get(0).map(Seq))
-}
-
 /// Whether two contents are the same bytes, as far as rows can tell.
 pub(super) fn same_content(a: &Content, b: &Content) -> bool {
     a == b && !matches!(a, Content::Staged(_) | Content::Direct(_))
-}
-
-/// Whether an entry is changed in the checkout.
-pub(super) fn is_draft(entry: &Entry) -> bool {
-    matches!(entry.layer, Layer::Draft { .. })
 }

@@ -1,1 +1,151 @@
-//! cli
+//! The command line: what can be asked for, and nothing of how it is done.
+
+mod args;
+mod duration;
+
+pub use args::*;
+pub use duration::{DurationError, parse_duration_ms};
+
+use clap::{Parser, Subcommand};
+
+/// The program's arguments.
+#[derive(Debug, Parser)]
+#[command(
+    name = "leasehold",
+    version,
+    about = "A filesystem for documents that can't be merged",
+    long_about = "Leasehold shows versioned documents as ordinary files. The first write of any application takes a \
+                  lease on the document, saves are kept, and a check-in publishes a new version.",
+    after_help = EXIT_STATUS,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_STATUS: &str = "Exit status: 0 done, 1 failed, 2 wrong usage, 3 held by someone else, 4 stale (made on an \
+                           older version).";
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Create a workspace
+    Init(InitArgs),
+    /// Check in files and directories from elsewhere, as one change
+    Import(ImportArgs),
+    /// Show a checkout of a workspace as a directory
+    Mount(MountArgs),
+    /// Take a mount away; drafts and leases stay as they are
+    #[command(visible_alias = "unmount")]
+    Umount(UmountArgs),
+    /// Show drafts, leases, recovery copies and problems
+    Status(StatusArgs),
+    /// Take leases before editing, all or none
+    Checkout(CheckoutArgs),
+    /// Publish drafts as one change, and release their leases
+    Checkin(CheckinArgs),
+    /// Keep a draft under another name, as a new artifact
+    SaveAs(SaveAsArgs),
+    /// Wait until saves are published
+    Settle(SettleArgs),
+    /// Make a scratch file an artifact
+    Add(AddArgs),
+    /// Drop drafts, keep their bytes as recovery copies, and release their leases
+    Revert(RevertArgs),
+    /// Show the changes, the newest first
+    Log(LogArgs),
+    /// Write a version of a file to standard output
+    Cat(CatArgs),
+    /// Make an old version the draft of its path
+    Restore(RestoreArgs),
+    /// List all leases
+    Leases(LeasesArgs),
+    /// Show, take or give back one lease
+    Lease(LeaseArgs),
+    /// List or fetch bytes that were written and are in no draft
+    Recovered(RecoveredArgs),
+    /// Write man pages or shell completions
+    #[command(hide = true)]
+    Generate(GenerateArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split(' '))
+    }
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_documented_command_line_is_understood() {
+        for line in [
+            "leasehold init ws",
+            "leasehold init ws --from dir",
+            "leasehold import a b -m msg",
+            "leasehold import -w ws a --into x/y -m msg",
+            "leasehold mount ws mnt --as ada --checkout desk --ttl 8h --checkin close --read-only --allow-other --foreground",
+            "leasehold mount ws mnt --checkin manual",
+            "leasehold umount mnt --checkin -m msg",
+            "leasehold unmount mnt --lazy",
+            "leasehold status",
+            "leasehold status a --json",
+            "leasehold checkout a b --as ada --checkout desk",
+            "leasehold checkin -m msg",
+            "leasehold checkin a b -m msg --keep --onto 3",
+            "leasehold save-as a b",
+            "leasehold settle",
+            "leasehold settle a",
+            "leasehold add a",
+            "leasehold revert a b",
+            "leasehold log",
+            "leasehold log a --json",
+            "leasehold cat a@@3",
+            "leasehold restore a@@3",
+            "leasehold leases",
+            "leasehold lease show thread:1",
+            "leasehold lease acquire thread:1 --ttl 5m --as bob@desk",
+            "leasehold lease release a/b",
+            "leasehold recovered",
+            "leasehold recovered --json",
+            "leasehold recovered list",
+            "leasehold recovered restore 12 dest",
+            "leasehold generate man dir",
+            "leasehold generate completions bash",
+        ] {
+            assert!(parse(line).is_ok(), "{line}: {}", parse(line).unwrap_err());
+        }
+    }
+
+    #[test]
+    fn wrong_usage_ends_with_status_2() {
+        for line in [
+            "leasehold",
+            "leasehold init",
+            "leasehold import a",
+            "leasehold mount ws",
+            "leasehold mount ws mnt --ttl 0s",
+            "leasehold mount ws mnt --ttl soon",
+            "leasehold mount ws mnt --checkin sometimes",
+            "leasehold umount mnt --checkin",
+            "leasehold umount mnt -m msg",
+            "leasehold checkout",
+            "leasehold checkin a",
+            "leasehold checkin -m msg --onto 0",
+            "leasehold revert",
+            "leasehold lease acquire",
+            "leasehold recovered restore 12",
+        ] {
+            assert_eq!(parse(line).expect_err(line).exit_code(), 2, "{line}");
+        }
+    }
+}

@@ -1,1 +1,62 @@
-//! commands
+//! The subcommands, one file each: read the arguments, ask the engine, print.
+//!
+//! A command doesn't know whether its checkout is mounted: [`place::Site::ops`] gives it the daemon or the catalog.
+
+/// Why commands fail, in one line, and their exit statuses.
+pub mod error;
+pub mod forms;
+pub mod output;
+pub mod place;
+pub mod remote;
+
+mod add;
+mod cat;
+mod checkin;
+mod checkout;
+mod generate;
+mod import;
+mod init;
+mod lease;
+mod leases;
+mod log;
+mod progress;
+mod recovered;
+mod restore;
+mod revert;
+mod save_as;
+mod settle;
+mod status;
+mod umount;
+mod users;
+
+use std::io::Write;
+
+use crate::cli::Command;
+use error::Result;
+use place::Context;
+
+/// Runs a subcommand, which prints to `out`.
+///
+/// `mount` is not one of them: it is the composition root's (`app`).
+pub fn run(command: &Command, context: &Context, out: &mut dyn Write) -> Result<()> {
+    match command {
+        Command::Init(args) => init::run(args, context, out),
+        Command::Import(args) => import::run(args, context, out),
+        Command::Mount(_) => unreachable!("BUG: the composition root mounts"),
+        Command::Umount(args) => umount::run(args, context, out),
+        Command::Status(args) => status::run(args, context, out),
+        Command::Checkout(args) => checkout::run(args, context, out),
+        Command::Checkin(args) => checkin::run(args, context, out),
+        Command::SaveAs(args) => save_as::run(args, context, out),
+        Command::Settle(args) => settle::run(args, context, out),
+        Command::Add(args) => add::run(args, context, out),
+        Command::Revert(args) => revert::run(args, context, out),
+        Command::Log(args) => log::run(args, context, out),
+        Command::Cat(args) => cat::run(args, context, out),
+        Command::Restore(args) => restore::run(args, context, out),
+        Command::Leases(args) => leases::run(args, context, out),
+        Command::Lease(args) => lease::run(&args.action, context, out),
+        Command::Recovered(args) => recovered::run(args, context, out),
+        Command::Generate(args) => generate::run(args, out),
+    }
+}

@@ -122,6 +122,7 @@ impl Workspace {
             now: self.now(),
             take_from_writers: self.policy.unresolved_writer == UnresolvedWriter::Take,
             owner,
+            granted: std::cell::Cell::default(),
         }
     }
 

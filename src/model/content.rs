@@ -67,6 +67,8 @@ pub struct Entry {
     pub scratch: Scratch,
     /// The artifact's newest version, if it has any and is in the head tree.
     pub head: Option<VersionNumber>,
+    /// The inode number of that version: a draft with the same one has its bytes.
+    pub head_ino: Option<Ino>,
 }
 
 /// One immutable version of an artifact.

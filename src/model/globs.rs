@@ -70,6 +70,11 @@ pub struct PathGlobs {
 }
 
 impl PathGlobs {
+    /// Whether there is no glob at all.
+    pub fn is_empty(&self) -> bool {
+        self.texts().is_empty()
+    }
+
     /// Compiles the globs.
     pub fn new<S: AsRef<str>>(globs: &[S]) -> Result<Self, GlobError> {
         let texts: Vec<String> = globs.iter().map(|glob| glob.as_ref().to_owned()).collect();

@@ -3,9 +3,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::check;
+
+pub use libc::{ENXIO, FALLOC_FL_KEEP_SIZE as FALLOC_KEEP_SIZE};
 
 /// Sizes and free space of a filesystem (statvfs(3)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,14 +87,19 @@ pub fn open_dir_at(dir: &File, name: &OsStr) -> io::Result<File> {
     open_at_raw(dir.as_raw_fd(), name, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW, 0)
 }
 
-/// Opens `name` of `dir` for reading; a symlink is refused (see [`is_unreadable`]) and a FIFO doesn't block.
+/// Opens `name` of `dir` for reading; a symlink is refused (see [`is_symlink`]) and a FIFO doesn't block.
 pub fn open_file_at(dir: &File, name: &OsStr) -> io::Result<File> {
     open_at_raw(dir.as_raw_fd(), name, libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0)
 }
 
 /// Creates `name` in `dir` for writing, with `mode`; fails with `AlreadyExists` if the name is taken.
 pub fn create_file_at(dir: &File, name: &OsStr, mode: u32) -> io::Result<File> {
-    open_at_raw(dir.as_raw_fd(), name, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW, mode)
+    open_at_raw(dir.as_raw_fd(), name, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW, mode)
+}
+
+/// Whether an open was refused because the name is a symlink (open(2), `O_NOFOLLOW`).
+pub fn is_symlink(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ELOOP)
 }
 
 /// Whether an open or read failed because of the file itself: a symlink, its mode, or a bad medium.
@@ -162,4 +170,50 @@ fn open_at_raw(dir: libc::c_int, name: &OsStr, flags: libc::c_int, mode: u32) ->
 
 fn c_string(name: &OsStr) -> io::Result<CString> {
     CString::new(name.as_bytes()).map_err(io::Error::from)
+}
+
+/// Makes a file that only its owner may read and write, and opens it for both; fails where the name is taken.
+pub fn create_private(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Copies the first `length` bytes of one file to the start of another: shares the blocks where the filesystem can,
+/// copies within the kernel where that works, and reads and writes elsewhere. A shorter source ends the copy.
+pub fn copy_bytes(source: &File, target: &File, length: u64) -> io::Result<()> {
+    if length == 0 {
+        return Ok(());
+    }
+    if source.metadata()?.len() <= length && reflink(source, target).is_ok() {
+        return Ok(());
+    }
+    let mut done = 0;
+    while done < length {
+        let chunk = usize::try_from((length - done).min(64 << 20)).unwrap_or(64 << 20);
+        let offset = i64::try_from(done).map_err(io::Error::other)?;
+        match copy_file_range(source, offset, target, offset, chunk) {
+            Ok(0) => break,
+            Ok(copied) => done += copied as u64,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // EXDEV, EINVAL, EOPNOTSUPP: not between these filesystems.
+            Err(_) if done == 0 => return copy_through_memory(source, target, length),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn copy_through_memory(source: &File, target: &File, length: u64) -> io::Result<()> {
+    let mut buffer = vec![0; 1 << 20];
+    let mut done = 0;
+    while done < length {
+        let want = buffer.len().min(usize::try_from(length - done).unwrap_or(usize::MAX));
+        match source.read_at(&mut buffer[..want], done)? {
+            0 => break,
+            count => {
+                target.write_all_at(&buffer[..count], done)?;
+                done += count as u64;
+            }
+        }
+    }
+    Ok(())
 }

@@ -3,11 +3,17 @@
 
 mod files;
 mod filesystems;
+mod host;
+mod inotify;
+mod mount;
 mod process;
 mod time;
 
 pub use files::*;
 pub use filesystems::*;
+pub use host::*;
+pub use inotify::*;
+pub use mount::*;
 pub use process::*;
 pub use time::*;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::catalog::{
     Actor, Catalog, CatalogError, CheckIn, CheckedIn, Durability, LeaseFilter, NewEntry, Place, RenameMode,
-    Renamed, Result, Save,
+    RenameRequest, Renamed, Result, Save,
 };
 use crate::clock::{Clock, ManualClock};
 use crate::ids::{CountingIds, Ids};
@@ -107,6 +107,7 @@ impl Person {
             now: self.world.clock.now(),
             take_from_writers: false,
             owner: (1, 1),
+            granted: std::cell::Cell::default(),
         }
     }
 
@@ -183,8 +184,15 @@ impl Person {
 
     pub(super) fn try_rename(&self, from: &str, to: &str, mode: RenameMode) -> Result<Renamed> {
         let spare = self.world.ids.artifact(self.world.clock.now().wall);
-        let classes = (class(from), class(to));
-        self.catalog().rename(&self.actor(), &self.place(from), &self.place(to), mode, classes, spare)
+        let request = RenameRequest {
+            from: self.place(from),
+            to: self.place(to),
+            mode,
+            classes: (class(from), class(to)),
+            content: None,
+            spare,
+        };
+        self.catalog().rename(&self.actor(), &request)
     }
 
     pub(super) fn mv(&self, from: &str, to: &str) {

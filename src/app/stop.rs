@@ -1,0 +1,84 @@
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::interval;
+
+use super::error::{AppError, Result};
+
+/// How often is looked whether somebody else has unmounted.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// A client's wish that the mount end.
+#[derive(Debug)]
+pub(super) struct StopRequest {
+    /// At once, though files be open.
+    pub(super) lazy: bool,
+    /// Takes what could not be settled, or why the mount goes on.
+    pub(super) reply: oneshot::Sender<std::result::Result<Vec<String>, String>>,
+}
+
+/// Why a mount ends.
+#[derive(Debug)]
+pub(super) enum Cause {
+    /// A signal, by its name.
+    Signal(&'static str),
+    /// A client asks.
+    Request(StopRequest),
+    /// The mount is gone: umount(8), or fusermount3.
+    Gone,
+}
+
+/// All that can end a mount.
+///
+/// The signals are caught from the beginning of the process to its end, so that a second one breaks nothing off.
+pub(super) struct Causes {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+    requests: mpsc::Receiver<StopRequest>,
+}
+
+impl Causes {
+    /// Catches the signals; needs a tokio runtime.
+    pub(super) fn new(requests: mpsc::Receiver<StopRequest>) -> Result<Self> {
+        let catch = |kind| signal(kind).map_err(|source| AppError::Setup { doing: "catch signals", source });
+        Ok(Self {
+            terminate: catch(SignalKind::terminate())?,
+            interrupt: catch(SignalKind::interrupt())?,
+            hangup: catch(SignalKind::hangup())?,
+            requests,
+        })
+    }
+
+    /// Waits for the next cause.
+    ///
+    /// `ended` tells whether the mount is gone.
+    pub(super) async fn next(&mut self, ended: impl Fn() -> bool) -> Cause {
+        tokio::select! {
+            name = signalled(&mut self.terminate, &mut self.interrupt, &mut self.hangup) => Cause::Signal(name),
+            Some(request) = self.requests.recv() => Cause::Request(request),
+            () = gone(ended) => Cause::Gone,
+        }
+    }
+
+    /// Waits for a signal alone.
+    pub(super) async fn next_signal(&mut self) -> &'static str {
+        signalled(&mut self.terminate, &mut self.interrupt, &mut self.hangup).await
+    }
+}
+
+async fn signalled(terminate: &mut Signal, interrupt: &mut Signal, hangup: &mut Signal) -> &'static str {
+    tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+        _ = hangup.recv() => "SIGHUP",
+    }
+}
+
+async fn gone(ended: impl Fn() -> bool) {
+    let mut looks = interval(LOOK);
+    while !ended() {
+        looks.tick().await;
+    }
+}

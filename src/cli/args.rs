@@ -1,0 +1,381 @@
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::parse_duration_ms;
+
+/// Which workspace.
+#[derive(Debug, Clone, Default, Args)]
+pub struct WorkspaceArgs {
+    /// The workspace; by default that of a PATH inside a mount, of LEASEHOLD_WORKSPACE, or of a parent directory
+    #[arg(short, long, value_name = "WORKSPACE")]
+    pub workspace: Option<PathBuf>,
+}
+
+/// Whose checkout.
+#[derive(Debug, Clone, Default, Args)]
+pub struct CheckoutOfArgs {
+    /// Whose checkout, if not that of the mount; by default the login name
+    #[arg(long = "as", value_name = "USER")]
+    pub user: Option<String>,
+    /// Which checkout of that user, if not that of the mount; by default LEASEHOLD_CHECKOUT or the host name
+    #[arg(long, value_name = "NAME")]
+    pub checkout: Option<String>,
+}
+
+/// The form of the output.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct FormatArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What the commands on a checkout share.
+#[derive(Debug, Clone, Default, Args)]
+pub struct CommonArgs {
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// Whose checkout.
+    #[command(flatten)]
+    pub checkout_of: CheckoutOfArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The arguments of `init`.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// The directory to make a workspace
+    pub workspace: PathBuf,
+    /// Import what lies in DIR as change 1
+    #[arg(long, value_name = "DIR")]
+    pub from: Option<PathBuf>,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The arguments of `import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// Files and directories to check in
+    #[arg(required = true, value_name = "SRC")]
+    pub sources: Vec<PathBuf>,
+    /// The directory of the workspace that they go into; by default the root
+    #[arg(long, value_name = "PATH")]
+    pub into: Option<PathBuf>,
+    /// Why
+    #[arg(short, long, value_name = "MSG")]
+    pub message: String,
+    /// What the commands on a checkout share.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// What a mount does once the last writer of a file has closed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CheckinMode {
+    /// Keep the draft until `checkin`
+    Manual,
+    /// Check in, and release the lease
+    Close,
+}
+
+/// The arguments of `mount`.
+#[derive(Debug, Args)]
+pub struct MountArgs {
+    /// The workspace
+    pub workspace: PathBuf,
+    /// An existing directory, over which the checkout will show
+    pub mountpoint: PathBuf,
+    /// Whose checkout; by default the login name
+    #[arg(long = "as", value_name = "USER")]
+    pub user: Option<String>,
+    /// Which checkout of that user; by default LEASEHOLD_CHECKOUT or the host name
+    #[arg(long, value_name = "NAME")]
+    pub checkout: Option<String>,
+    /// How long a lease lasts after the last write, such as 8h or 30m; by default as config.toml says
+    #[arg(long = "ttl", value_name = "DURATION", value_parser = parse_duration_ms)]
+    pub ttl_ms: Option<i64>,
+    /// When to check in: on command, or soon after the last writer closed a file
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "manual")]
+    pub checkin: CheckinMode,
+    /// Refuse all writes
+    #[arg(long)]
+    pub read_only: bool,
+    /// Let other users in, as far as permissions say
+    #[arg(long)]
+    pub allow_other: bool,
+    /// Stay in the foreground, and log to standard error
+    #[arg(long)]
+    pub foreground: bool,
+}
+
+/// The arguments of `umount`.
+#[derive(Debug, Args)]
+pub struct UmountArgs {
+    /// The mount to take away
+    pub mountpoint: PathBuf,
+    /// Check in every draft first
+    #[arg(long, requires = "message")]
+    pub checkin: bool,
+    /// Why, for the check-in
+    #[arg(short, long, value_name = "MSG", requires = "checkin")]
+    pub message: Option<String>,
+    /// Take the name away at once; the daemon ends when the last open file is closed
+    #[arg(long)]
+    pub lazy: bool,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The arguments of `status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Only what lies at and under PATH
+    pub path: Option<PathBuf>,
+    /// What the commands on a checkout share.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// The arguments of `checkout`.
+#[derive(Debug, Args)]
+pub struct CheckoutArgs {
+    /// The artifacts; a directory stands for all that lies under it
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// What the commands on a checkout share.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// The arguments of `checkin`.
+#[derive(Debug, Args)]
+pub struct CheckinArgs {
+    /// What to check in, with all that lies under it; by default every draft of the checkout
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Why
+    #[arg(short, long, value_name = "MSG")]
+    pub message: String,
+    /// Keep the leases
+    #[arg(long)]
+    pub keep: bool,
+    /// Check in over version N, though the drafts were made on an older one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+    pub onto: Option<i64>,
+    /// What the commands on a checkout share.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// The arguments of `save-as`.
+#[derive(Debug, Args)]
+pub struct SaveAsArgs {
+    /// The file with the draft
+    pub path: PathBuf,
+    /// The name that the draft gets
+    pub new: PathBuf,
+    /// What the commands on a checkout share.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// The arguments of `settle`.
+#[derive(Debug, Args)]
+pub struct SettleArgs {
+    /// Only what lies at and under PATH
+    pub path: Option<PathBuf>,
+    /// What the commands on a checkout share.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// The arguments of `add`.
+#[derive(Debug, Args)]
+pub struct AddArgs {
+    /// The scratch file
+    pub path: PathBuf,
+    /// What the commands on a checkout share.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// The arguments of `revert`.
+#[derive(Debug, Args)]
+pub struct RevertArgs {
+    /// What to revert, with all that lies under it
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// What the commands on a checkout share.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// The arguments of `log`.
+#[derive(Debug, Args)]
+pub struct LogArgs {
+    /// Only changes of what lies at and under PATH
+    pub path: Option<PathBuf>,
+    /// What the commands on a checkout share.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// The arguments of `cat`.
+#[derive(Debug, Args)]
+pub struct CatArgs {
+    /// The file, and the number of a version or `head`; without @@N the newest version
+    #[arg(value_name = "PATH@@N")]
+    pub path: PathBuf,
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// Whose checkout.
+    #[command(flatten)]
+    pub checkout_of: CheckoutOfArgs,
+}
+
+/// The arguments of `restore`.
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// The file, and the number of a version or `head`
+    #[arg(value_name = "PATH@@N")]
+    pub path: PathBuf,
+    /// What the commands on a checkout share.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// The arguments of `leases`.
+#[derive(Debug, Args)]
+pub struct LeasesArgs {
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The arguments of `lease`.
+#[derive(Debug, Args)]
+pub struct LeaseArgs {
+    /// What to do with the lease.
+    #[command(subcommand)]
+    pub action: LeaseAction,
+}
+
+/// The subcommands of `lease`.
+#[derive(Debug, Subcommand)]
+pub enum LeaseAction {
+    /// Show who holds it, and until when
+    Show(LeaseTargetArgs),
+    /// Take or renew it
+    Acquire(LeaseAcquireArgs),
+    /// Give it back
+    Release(LeaseTargetArgs),
+}
+
+/// A lease, and who asks for it.
+#[derive(Debug, Args)]
+pub struct LeaseTargetArgs {
+    /// A key such as thread:42 or artifact:ID, or a path (write ./a:b for a file that looks like a key)
+    #[arg(value_name = "KEY|PATH")]
+    pub target: PathBuf,
+    /// Who asks, in full; by default the holder of the mount, or USER@CHECKOUT
+    #[arg(long = "as", value_name = "HOLDER")]
+    pub holder: Option<String>,
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The arguments of `lease acquire`.
+#[derive(Debug, Args)]
+pub struct LeaseAcquireArgs {
+    /// The lease, and who asks for it.
+    #[command(flatten)]
+    pub target: LeaseTargetArgs,
+    /// For how long from now, such as 8h or 30m; by default as config.toml says
+    #[arg(long = "ttl", value_name = "DURATION", value_parser = parse_duration_ms)]
+    pub ttl_ms: Option<i64>,
+}
+
+/// The arguments of `recovered`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct RecoveredArgs {
+    /// What to do; by default `list`.
+    #[command(subcommand)]
+    pub action: Option<RecoveredAction>,
+    /// The arguments of `list`, where it isn't named.
+    #[command(flatten)]
+    pub list: RecoveredListArgs,
+}
+
+/// The subcommands of `recovered`.
+#[derive(Debug, Subcommand)]
+pub enum RecoveredAction {
+    /// List the recovery copies
+    List(RecoveredListArgs),
+    /// Copy one to a new file
+    Restore(RecoveredRestoreArgs),
+}
+
+/// The arguments of `recovered list`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RecoveredListArgs {
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The arguments of `recovered restore`.
+#[derive(Debug, Args)]
+pub struct RecoveredRestoreArgs {
+    /// The copy, as `list` names it
+    pub id: String,
+    /// The new file, or a directory to put it into
+    pub dest: PathBuf,
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The arguments of `generate`.
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    /// What to write.
+    #[command(subcommand)]
+    pub what: GenerateWhat,
+}
+
+/// The subcommands of `generate`.
+#[derive(Debug, Subcommand)]
+pub enum GenerateWhat {
+    /// Write a man page for each command into DIR
+    Man {
+        /// An existing directory
+        dir: PathBuf,
+    },
+    /// Write completions to standard output
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}

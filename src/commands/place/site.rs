@@ -1,0 +1,228 @@
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::super::error::{CommandError, Result};
+use super::super::remote::Remote;
+use super::paths::{in_mount, in_workspace, locate, unreadable};
+use super::{Mount, MountTable, VersionSpec, split_version};
+use crate::cli::{CheckoutOfArgs, WorkspaceArgs};
+use crate::engine::{CheckoutOps, EngineError, Environment, Workspace};
+use crate::model::{ArtifactPath, Holder};
+use crate::sys;
+
+/// The extended attribute of a mount's root that names the holder of its checkout.
+const HOLDER_XATTR: &str = "user.leasehold.holder";
+
+/// What a command is given from around it.
+pub struct Context {
+    /// Clock and identities.
+    pub environment: Environment,
+    /// The working directory.
+    pub cwd: PathBuf,
+    /// `LEASEHOLD_WORKSPACE`, if it is set and not empty.
+    pub workspace: Option<PathBuf>,
+    /// `LEASEHOLD_CHECKOUT`, if it is set and not empty.
+    pub checkout: Option<String>,
+    /// The mounts of this namespace.
+    pub mounts: MountTable,
+}
+
+impl Context {
+    /// Reads working directory, environment variables and mount table.
+    pub fn new(environment: Environment) -> Result<Self> {
+        let here =
+            |source| CommandError::File { doing: "find the working directory", path: ".".into(), source };
+        let table =
+            |source| CommandError::File { doing: "read", path: "/proc/self/mountinfo".into(), source };
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        Ok(Self {
+            environment,
+            cwd: std::env::current_dir().map_err(here)?,
+            workspace: variable("LEASEHOLD_WORKSPACE").map(PathBuf::from),
+            checkout: variable("LEASEHOLD_CHECKOUT").map(OsString::into_string).and_then(|r| r.ok()),
+            mounts: MountTable::read().map_err(table)?,
+        })
+    }
+
+    /// The holder that a user and a checkout name come to, each with its default.
+    pub fn holder(&self, user: Option<&str>, checkout: Option<&str>) -> Result<Holder> {
+        let (user, checkout) = self.user_and_checkout(user, checkout)?;
+        Holder::of(&user, &checkout)
+            .map_err(|source| CommandError::BadHolder { text: format!("{user}@{checkout}"), source })
+    }
+
+    /// A user and a checkout name, each with its default.
+    pub fn user_and_checkout(&self, user: Option<&str>, checkout: Option<&str>) -> Result<(String, String)> {
+        let user = user.map_or_else(login_name, str::to_owned);
+        Ok((user, self.checkout_name(checkout)?))
+    }
+
+    fn checkout_name(&self, given: Option<&str>) -> Result<String> {
+        match given.or(self.checkout.as_deref()) {
+            Some(name) => Ok(name.to_owned()),
+            None => sys::host_name().map_err(|source| {
+                let path = "/proc/sys/kernel/hostname".into();
+                CommandError::File { doing: "read", path, source }
+            }),
+        }
+    }
+
+    /// Opens the workspace alone.
+    pub fn workspace(&self, args: &WorkspaceArgs) -> Result<Workspace> {
+        let located = self.locate_all(&[], None)?;
+        match (&args.workspace, located.into_iter().find_map(|one| one.mount)) {
+            (Some(path), _) => self.open(path),
+            (None, Some(mount)) => self.open(&mount.source),
+            (None, None) => self.default_workspace(),
+        }
+    }
+
+    /// Opens the workspace and the checkout that a command's arguments mean.
+    pub fn site(&self, workspace: &WorkspaceArgs, of: &CheckoutOfArgs, paths: &[PathBuf]) -> Result<Site> {
+        let asked = workspace.workspace.as_deref().map(|path| self.open(path)).transpose()?;
+        let located = self.locate_all(paths, asked.as_ref())?;
+        let mount = located.first().and_then(|first| first.mount.clone());
+        let workspace = match (asked, &mount) {
+            (Some(workspace), _) => workspace,
+            (None, Some(mount)) => self.open(&mount.source)?,
+            (None, None) => self.default_workspace()?,
+        };
+        let explicit = of.user.is_some() || of.checkout.is_some();
+        let holder = match &mount {
+            Some(mount) if !explicit => holder_of_mount(&self.mounts, mount)?,
+            _ => self.holder(of.user.as_deref(), of.checkout.as_deref())?,
+        };
+        let artifacts = paths.iter().zip(&located).map(|(path, at)| at.artifact(path, workspace.root()));
+        let artifacts = artifacts.collect::<Result<Vec<_>>>()?;
+        Ok(Site { workspace: Arc::new(workspace), holder, located, paths: artifacts })
+    }
+
+    /// Finds where the arguments are, or without any the working directory; all must be in one checkout.
+    fn locate_all(&self, paths: &[PathBuf], asked: Option<&Workspace>) -> Result<Vec<Located>> {
+        let here = [PathBuf::from(".")];
+        let arguments = if paths.is_empty() { &here } else { paths };
+        let fits = |mount: &&Mount| asked.is_none_or(|workspace| workspace.root() == mount.source);
+        let locate_one = |argument: &PathBuf| {
+            let path = locate(&self.mounts, &self.cwd, argument)?;
+            let mount = self.mounts.leasehold_at(&path).filter(fits).cloned();
+            Ok(Located { path, mount })
+        };
+        let located = arguments.iter().map(locate_one).collect::<Result<Vec<_>>>()?;
+        match located.iter().position(|one| one.device() != located[0].device()) {
+            Some(odd) => {
+                Err(CommandError::TwoCheckouts { path: arguments[odd].clone(), other: arguments[0].clone() })
+            }
+            None => Ok(located),
+        }
+    }
+
+    fn default_workspace(&self) -> Result<Workspace> {
+        if let Some(path) = &self.workspace {
+            return self.open(path);
+        }
+        let parent = self.cwd.ancestors().find(|dir| dir.join(".leasehold").is_dir());
+        self.open(parent.ok_or_else(|| CommandError::NoWorkspace(self.cwd.clone()))?)
+    }
+
+    /// Opens the workspace at a path.
+    pub fn open(&self, path: &Path) -> Result<Workspace> {
+        let absolute = self.cwd.join(path);
+        let root = match std::fs::canonicalize(&absolute) {
+            Ok(root) => root,
+            Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
+                return Err(EngineError::NotAWorkspace(absolute).into());
+            }
+            Err(source) => return Err(CommandError::File { doing: "open", path: absolute, source }),
+        };
+        Ok(Workspace::open(&root, &self.environment)?)
+    }
+}
+
+fn login_name() -> String {
+    sys::user_name().unwrap_or_else(|| format!("uid{}", sys::effective_ids().0))
+}
+
+/// The holder of the checkout that a mount shows, as the mount itself tells.
+pub fn holder_of_mount(mounts: &MountTable, mount: &Mount) -> Result<Holder> {
+    let mountpoint = &mounts.original(mount).mountpoint;
+    let value = sys::xattr(mountpoint, HOLDER_XATTR).map_err(|source| unreadable(mountpoint, source))?;
+    let text = value.and_then(|bytes| String::from_utf8(bytes).ok());
+    let text = text.ok_or_else(|| CommandError::NotAMount(mountpoint.clone()))?;
+    text.parse().map_err(|source| CommandError::BadHolder { text, source })
+}
+
+/// An argument's place.
+#[derive(Debug)]
+struct Located {
+    /// Without symlinks before the last component.
+    path: PathBuf,
+    /// The mount of ours that it is in.
+    mount: Option<Mount>,
+}
+
+impl Located {
+    fn device(&self) -> Option<&str> {
+        self.mount.as_ref().map(|mount| mount.device.as_str())
+    }
+
+    fn artifact(&self, argument: &Path, root: &Path) -> Result<ArtifactPath> {
+        match &self.mount {
+            Some(mount) => in_mount(mount, &self.path),
+            None => in_workspace(root, argument),
+        }
+    }
+}
+
+/// The workspace and the checkout that a command works on.
+pub struct Site {
+    /// The workspace.
+    pub workspace: Arc<Workspace>,
+    /// The holder of the checkout's leases.
+    pub holder: Holder,
+    /// The artifacts that the command's paths name, in their order.
+    pub paths: Vec<ArtifactPath>,
+    located: Vec<Located>,
+}
+
+impl Site {
+    /// The checkout: by way of its daemon if it is mounted, else on the catalog alone.
+    pub fn ops(&self) -> Result<Box<dyn CheckoutOps>> {
+        match self.workspace.live_mount(&self.holder)? {
+            Some(mount) => Ok(Box::new(Remote::of(&self.workspace, &self.holder, mount)?)),
+            None => Ok(Box::new(self.workspace.detached(&self.holder, self.workspace.policy().ttl_ms)?)),
+        }
+    }
+
+    /// The only path, or the root where the command was given none.
+    pub fn path_or_root(&self) -> ArtifactPath {
+        self.paths.first().cloned().unwrap_or_default()
+    }
+
+    /// Whether the argument with this index names something that is there.
+    fn is_there(&self, index: usize) -> bool {
+        match &self.located[index].mount {
+            Some(_) => std::fs::symlink_metadata(&self.located[index].path).is_ok(),
+            None => self.workspace.key_of(&self.paths[index], &self.holder).is_ok(),
+        }
+    }
+}
+
+/// Opens the site of a `PATH@@N` argument; a file that is really named so wins.
+pub fn versioned_site(
+    context: &Context,
+    workspace: &WorkspaceArgs,
+    of: &CheckoutOfArgs,
+    argument: &Path,
+) -> Result<(Site, ArtifactPath, Option<VersionSpec>)> {
+    let whole = argument.to_owned();
+    let Some((path, spec)) = split_version(argument) else {
+        let site = context.site(workspace, of, &[whole])?;
+        let path = site.path_or_root();
+        return Ok((site, path, None));
+    };
+    let site = context.site(workspace, of, &[whole, path])?;
+    let (index, spec) = if site.is_there(0) { (0, None) } else { (1, Some(spec)) };
+    let path = site.paths[index].clone();
+    Ok((site, path, spec))
+}

@@ -1,0 +1,469 @@
+//! Open files: opening, reading, writing, closing.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use super::attr::{READ, WRITE, without_set_ids};
+use super::error::io;
+use super::handles::OpenFile;
+use super::node::{Fate, Node, State};
+use super::saving::Closing;
+use super::{Caller, Handle, Io, OpenRequest, Opened, Result, Vfs, VfsError};
+use crate::model::{Content, Ino, Kind, Scratch};
+use crate::sys;
+
+/// A copy within one request goes on for no more than this, so that it answers in bounded time.
+const COPY_BYTES: u64 = 64 << 20;
+
+/// A copy before a first write that is larger than this is worth a worker thread.
+const SMALL_COPY_BYTES: u64 = 256 << 10;
+
+impl Vfs {
+    /// Opens a file.
+    pub fn open(&self, caller: &Caller, ino: Ino, request: &OpenRequest) -> Result<Opened> {
+        let node = self.node(ino)?;
+        if request.read {
+            self.check_access(caller, &node, READ)?;
+        }
+        if request.write {
+            self.check_access(caller, &node, WRITE)?;
+        }
+        self.open_node(caller, &node, request)
+    }
+
+    /// Whether opening may take longer than a look at the catalog: it hashes a blob, or commits a lease.
+    pub fn open_may_block(&self, ino: Ino, request: &OpenRequest) -> bool {
+        let Ok(node) = self.node(ino) else { return false };
+        if request.write {
+            return !self.has_fresh_lease(&node);
+        }
+        let content = node.lock().content.clone();
+        matches!(content, Content::Blob(digest) if self.workspace.blobs().needs_hashing(&digest).unwrap_or(true))
+    }
+
+    /// Opens a node after the checks of permission.
+    pub(super) fn open_node(
+        &self,
+        caller: &Caller,
+        node: &Arc<Node>,
+        request: &OpenRequest,
+    ) -> Result<Opened> {
+        let (kind, immutable, artifact, base) = {
+            let state = node.lock_idle();
+            (state.kind, state.immutable, state.artifact, state.base)
+        };
+        match kind {
+            Kind::Directory if request.write => return Err(VfsError::IsDirectory),
+            Kind::File => {}
+            _ => return Err(VfsError::Invalid),
+        }
+        if request.read && !request.write {
+            self.seen.note(caller, artifact, base, self.now());
+        }
+        if !request.write {
+            return if immutable {
+                self.open_version(node)
+            } else {
+                self.open_cached(node, false, Io::Cached)
+            };
+        }
+        self.refuse_if_read_only()?;
+        if immutable {
+            return self.open_switched(caller, node);
+        }
+        self.open_writable(caller, node, Io::Cached)
+    }
+
+    fn open_writable(&self, caller: &Caller, node: &Arc<Node>, io: Io) -> Result<Opened> {
+        let named = node.lock().fate == Fate::Named;
+        if named && !self.waits_for_first_write(node)? {
+            self.lease_for_open(caller, node)?;
+            self.keep_switched(node);
+        }
+        self.open_cached(node, true, io)
+    }
+
+    /// Whether policy lets this file be opened for writing without a lease.
+    fn waits_for_first_write(&self, node: &Node) -> Result<bool> {
+        let globs = &self.workspace.policy().on_first_write;
+        if globs.is_empty() {
+            return Ok(false);
+        }
+        let artifact = node.lock().artifact;
+        let path = self.workspace.catalog().path_of(self.checkout, artifact)?;
+        Ok(path.is_some_and(|path| globs.is_match(&path)))
+    }
+
+    /// The name of an undrafted working node is switched to it as long as somebody may write.
+    fn keep_switched(&self, node: &Node) {
+        let (artifact, switched) = {
+            let state = node.lock();
+            (state.artifact, !state.drafted && state.scratch == Scratch::No && state.base.is_some())
+        };
+        if switched {
+            self.nodes.switch_to(artifact, node.ino);
+        }
+    }
+
+    /// Sends the opener of a version to the working node of its name; a second one without a look-up between has no
+    /// name to look up, and gets a handle on the working node that goes past this node's pages.
+    fn open_switched(&self, caller: &Caller, node: &Arc<Node>) -> Result<Opened> {
+        let working = self.switch(node)?;
+        let first = !std::mem::replace(&mut node.lock().reopen_sent, true);
+        if first {
+            return Err(VfsError::Reopen);
+        }
+        self.open_writable(caller, &working, Io::Direct)
+    }
+
+    /// The working node of a version's name, unless somebody else holds the lease.
+    pub(super) fn switch(&self, node: &Arc<Node>) -> Result<Arc<Node>> {
+        let (artifact, fate) = {
+            let state = node.lock();
+            (state.artifact, state.fate)
+        };
+        if fate != Fate::Named {
+            return Err(VfsError::ReadOnly);
+        }
+        let catalog = self.workspace.catalog();
+        if let Some(lease) = catalog.blocker(&self.options.holder, artifact, self.now())? {
+            return Err(VfsError::Held { lease: Some(Box::new(lease)) });
+        }
+        match self.nodes.switched(artifact) {
+            Some(working) => Ok(working),
+            None => Ok(self.nodes.switch(artifact, node.working_copy(catalog.next_ino()?))),
+        }
+    }
+
+    fn open_version(&self, node: &Arc<Node>) -> Result<Opened> {
+        let content = node.lock().content.clone();
+        let file = match &content {
+            Content::Blob(digest) => Some(self.workspace.blobs().open_verified(digest)?),
+            _ => self
+                .open_content(node)?
+                .map(|file| file.try_clone())
+                .transpose()
+                .map_err(io("open a save"))?,
+        };
+        let kept = file.as_ref().map(File::try_clone).transpose().map_err(io("open a version"))?;
+        node.lock().handles += 1;
+        let open =
+            OpenFile { node: Arc::clone(node), version: kept.map(Arc::new), write: false, direct: false };
+        let handle = self.handles.insert(open);
+        Ok(Opened { handle, io: file.map_or(Io::Cached, Io::Version) })
+    }
+
+    fn open_cached(&self, node: &Arc<Node>, write: bool, io: Io) -> Result<Opened> {
+        let file = self.open_content(node)?;
+        {
+            let mut state = node.lock();
+            state.handles += 1;
+            state.writers += u32::from(write);
+            if state.file.is_none() {
+                state.file = file;
+            }
+        }
+        let direct = matches!(io, Io::Direct);
+        let handle = self.handles.insert(OpenFile { node: Arc::clone(node), version: None, write, direct });
+        Ok(Opened { handle, io })
+    }
+
+    /// Opens the file of a node's last save, wherever it is at the moment; none if it is empty.
+    pub(super) fn open_content(&self, node: &Node) -> Result<Option<Arc<File>>> {
+        for _ in 0..8 {
+            let content = {
+                let state = node.lock();
+                if state.working.is_some() || state.file.is_some() {
+                    return Ok(state.readable());
+                }
+                state.content.clone()
+            };
+            let layout = self.workspace.layout();
+            let opened = match &content {
+                Content::Blob(digest) => {
+                    return Ok(Some(Arc::new(self.workspace.blobs().open_verified(digest)?)));
+                }
+                Content::Staged(name) => File::open(layout.staging().join(name)),
+                Content::Direct(name) => {
+                    File::options().read(true).write(true).open(layout.scratch().join(name))
+                }
+                Content::None | Content::Target(_) => return Ok(None),
+            };
+            match opened {
+                // The publisher moves the save into the store, and tells the node as soon as the catalog knows.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    self.publisher.wait_for_running()
+                }
+                other => return other.map(|file| Some(Arc::new(file))).map_err(io("open a save")),
+            }
+        }
+        let source = std::io::ErrorKind::NotFound.into();
+        Err(VfsError::Io { doing: "open a save", source })
+    }
+
+    /// Reads up to `size` bytes; fewer at the end of the file.
+    pub fn read(&self, handle: Handle, offset: u64, size: usize) -> Result<Vec<u8>> {
+        let open = self.handles.get(handle)?;
+        let file = match &open.version {
+            Some(file) => Some(Arc::clone(file)),
+            None => open.node.lock().readable(),
+        };
+        let Some(file) = file else { return Ok(Vec::new()) };
+        let mut buffer = vec![0; size];
+        let mut filled = 0;
+        while filled < size {
+            match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(VfsError::Io { doing: "read", source }),
+            }
+        }
+        buffer.truncate(filled);
+        Ok(buffer)
+    }
+
+    /// Whether a write must first copy a large file or talk to the catalog.
+    pub fn write_may_block(&self, handle: Handle, _offset: u64, _length: usize) -> bool {
+        let Ok(open) = self.handles.get(handle) else { return false };
+        let copies = {
+            let state = open.node.lock();
+            state.working.is_none() && state.content_size > SMALL_COPY_BYTES
+        };
+        copies || !self.has_fresh_lease(&open.node)
+    }
+
+    /// Writes all of the bytes.
+    pub fn write(
+        &self,
+        _caller: &Caller,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        kill_suid: bool,
+    ) -> Result<usize> {
+        let open = self.handles.get(handle)?;
+        self.change_bytes(&open.node, kill_suid, |file, state_size| {
+            file.write_all_at(data, offset)?;
+            Ok(state_size.max(offset + data.len() as u64))
+        })?;
+        if open.direct {
+            self.invalidate_content(open.node.ino);
+        }
+        Ok(data.len())
+    }
+
+    pub(super) fn invalidate_content(&self, ino: Ino) {
+        if let Some(invalidate) = self.invalidate.get() {
+            invalidate.content(ino);
+        }
+    }
+
+    /// Changes the bytes of a working file: `change` gets it with the present size, and returns the new one.
+    fn change_bytes(
+        &self,
+        node: &Arc<Node>,
+        kill_suid: bool,
+        change: impl FnOnce(&File, u64) -> std::io::Result<u64>,
+    ) -> Result<()> {
+        let lost = self.prepare_write(node)?;
+        let (file, size) = self.start_write(node)?;
+        let result = change(&file, size);
+        let now = self.now().wall;
+        {
+            let mut state = node.lock();
+            finish_write(&mut state, &result, kill_suid, now);
+            node.write_done(&mut state);
+        }
+        result.map_err(io("write"))?;
+        if lost { Err(VfsError::LeaseLost) } else { Ok(()) }
+    }
+
+    /// Sees to lease and working file; tells whether the bytes can only become a recovery copy.
+    fn prepare_write(&self, node: &Arc<Node>) -> Result<bool> {
+        let fate = node.lock_idle().fate;
+        if fate == Fate::Named {
+            match self.lease_for_write(node) {
+                Ok(()) => {}
+                Err(error @ (VfsError::Held { .. } | VfsError::Stale { .. })) => {
+                    if !self.has_written(node) {
+                        return Err(error);
+                    }
+                    self.detach(node, "the lease was lost while the file was being written");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.begin_working(node, None)?;
+        Ok(node.lock().fate == Fate::Detached)
+    }
+
+    /// Whether a handle's bytes are at stake: some are unsaved, or somebody has it open for writing.
+    fn has_written(&self, node: &Node) -> bool {
+        let state = node.lock();
+        state.writers > 0 || state.is_dirty()
+    }
+
+    fn start_write(&self, node: &Arc<Node>) -> Result<(Arc<File>, u64)> {
+        loop {
+            let mut state = node.lock_idle();
+            let size = state.size;
+            if let Some(working) = &state.working {
+                let file = Arc::clone(&working.file);
+                state.step.in_flight += 1;
+                return Ok((file, size));
+            }
+            drop(state);
+            // A save sealed the working file since: the next bytes go to a new copy.
+            self.begin_working(node, None)?;
+        }
+    }
+
+    /// Allocates, punches or zeroes a range, as fallocate(2).
+    pub fn fallocate(&self, handle: Handle, mode: i32, offset: i64, length: i64) -> Result<()> {
+        let open = self.handles.get(handle)?;
+        if !open.write {
+            return Err(VfsError::BadHandle);
+        }
+        self.change_bytes(&open.node, false, |file, size| {
+            sys::fallocate(file, mode, offset, length)?;
+            let end = offset.saturating_add(length).cast_unsigned();
+            Ok(if mode & sys::FALLOC_KEEP_SIZE == 0 { size.max(end) } else { size })
+        })
+    }
+
+    /// Finds data or a hole, as lseek(2).
+    pub fn lseek(&self, handle: Handle, offset: i64, whence: i32) -> Result<i64> {
+        let open = self.handles.get(handle)?;
+        let file = open.version.clone().or_else(|| open.node.lock().readable());
+        match file {
+            Some(file) => sys::lseek(&file, offset, whence).map_err(io("seek")),
+            None => {
+                Err(VfsError::Io { doing: "seek", source: std::io::Error::from_raw_os_error(sys::ENXIO) })
+            }
+        }
+    }
+
+    /// Copies between two open files, as copy_file_range(2); perhaps less than asked.
+    pub fn copy_file_range(
+        &self,
+        _caller: &Caller,
+        (from, from_offset): (Handle, u64),
+        (to, to_offset): (Handle, u64),
+        length: u64,
+    ) -> Result<u64> {
+        let (source, target) = (self.handles.get(from)?, self.handles.get(to)?);
+        let mut copied = 0;
+        let file = source.version.clone().or_else(|| source.node.lock().readable());
+        let Some(file) = file else { return Ok(0) };
+        self.change_bytes(&target.node, false, |target, size| {
+            let (from, to) = (from_offset.cast_signed(), to_offset.cast_signed());
+            copied = sys::copy_file_range(&file, from, target, to, length.min(COPY_BYTES) as usize)? as u64;
+            Ok(if copied == 0 { size } else { size.max(to_offset + copied) })
+        })?;
+        Ok(copied)
+    }
+
+    /// Cuts or extends a file.
+    pub(super) fn set_size(&self, caller: &Caller, node: &Arc<Node>, size: u64, open: bool) -> Result<()> {
+        let (kind, immutable, fate, present) = {
+            let state = node.lock_idle();
+            (state.kind, state.immutable, state.fate, state.size)
+        };
+        match kind {
+            Kind::Directory => return Err(VfsError::IsDirectory),
+            Kind::File => {}
+            _ => return Err(VfsError::Invalid),
+        }
+        if immutable {
+            self.switch(node)?;
+            node.lock().reopen_sent = true;
+            return Err(VfsError::Reopen);
+        }
+        if fate == Fate::Named {
+            self.lease_for_open(caller, node)?;
+            self.keep_switched(node);
+        }
+        if size == present && node.lock().working.is_none() {
+            return Ok(());
+        }
+        self.begin_working(node, Some(size))?;
+        self.change_bytes(node, false, |file, _| file.set_len(size).map(|()| size))?;
+        if size == 0 {
+            self.mark_emptied(node);
+        }
+        if open { Ok(()) } else { self.after_truncate(node, size) }
+    }
+
+    fn mark_emptied(&self, node: &Node) {
+        let mut state = node.lock();
+        let direct = state.is_direct();
+        if let Some(working) = &mut state.working {
+            working.emptied = !direct;
+        }
+    }
+
+    /// truncate(2) names a file and has no handle: the cut is a save of its own, but for one to nothing.
+    fn after_truncate(&self, node: &Arc<Node>, size: u64) -> Result<()> {
+        if node.lock().writers > 0 {
+            return Ok(());
+        }
+        if size > 0 {
+            return self.save(node, Closing::Save);
+        }
+        self.pending.add_emptied(node, self.grace_deadline());
+        Ok(())
+    }
+
+    /// Opens a directory: it needs no state.
+    pub fn opendir(&self, caller: &Caller, ino: Ino) -> Result<Handle> {
+        let node = self.node(ino)?;
+        if node.lock().kind != Kind::Directory {
+            return Err(VfsError::NotDirectory);
+        }
+        self.check_access(caller, &node, READ)?;
+        Ok(Handle(0))
+    }
+
+    /// Closes a directory.
+    pub fn releasedir(&self, _handle: Handle) {}
+
+    /// Makes the names of a directory survive a power cut.
+    pub fn fsyncdir(&self, _ino: Ino) -> Result<()> {
+        self.workspace.catalog().sync().map_err(VfsError::from)
+    }
+
+    /// Sizes and free space of the filesystem that the workspace is on.
+    pub fn statfs(&self) -> Result<sys::FsStats> {
+        sys::fs_stats(&self.staging).map_err(io("read the filesystem's sizes"))
+    }
+}
+
+/// Notes what a write did to the node.
+fn finish_write(
+    state: &mut State,
+    result: &std::io::Result<u64>,
+    kill_suid: bool,
+    now: crate::model::Timestamp,
+) {
+    if let Ok(size) = result {
+        state.size = *size;
+        state.attrs.mtime = now;
+        state.attrs.ctime = now;
+        if kill_suid {
+            state.attrs.mode = without_set_ids(state.attrs.mode);
+        }
+    }
+    if let Some(lease) = &mut state.lease {
+        lease.came_with_open = false;
+    }
+    let Some(working) = &mut state.working else { return };
+    match result {
+        Ok(_) => {
+            working.dirty = true;
+            working.emptied = false;
+        }
+        Err(_) => working.tainted = true,
+    }
+}

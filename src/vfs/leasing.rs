@@ -1,0 +1,91 @@
+//! Leases as the mount uses them: taken by the first write intent, renewed by activity, given back if unused.
+
+use std::sync::Arc;
+
+use super::node::{HeldLease, Node};
+use super::{Caller, Result, Vfs, VfsError};
+use crate::catalog::CatalogError;
+use crate::model::{Entry, ResourceKey, Scratch, VersionNumber};
+
+/// A live lease is renewed when this part of its time has passed since it last was.
+const RENEW_FRACTION: i64 = 10;
+
+impl Vfs {
+    /// Takes the lease for an opener, or renews it.
+    pub(super) fn lease_for_open(&self, caller: &Caller, node: &Arc<Node>) -> Result<()> {
+        let (artifact, base) = {
+            let state = node.lock();
+            (state.artifact, state.base)
+        };
+        let seen = self.seen.by(caller, artifact, self.now()).or(base);
+        self.lease(node, seen, true)
+    }
+
+    /// Sees to it that the bytes that are to be written are protected; cheap while a lease is fresh.
+    pub(super) fn lease_for_write(&self, node: &Arc<Node>) -> Result<()> {
+        let base = node.lock().base;
+        self.lease(node, base, false)
+    }
+
+    /// Whether writing needs no word with the catalog.
+    pub(super) fn has_fresh_lease(&self, node: &Node) -> bool {
+        let state = node.lock();
+        state.scratch != Scratch::No || state.lease.as_ref().is_some_and(|lease| self.is_fresh(lease))
+    }
+
+    fn is_fresh(&self, lease: &HeldLease) -> bool {
+        let now_ms = self.now().boot_ms;
+        now_ms < lease.expires_boot_ms
+            && now_ms - lease.renewed_boot_ms < self.options.ttl_ms / RENEW_FRACTION
+    }
+
+    fn lease(&self, node: &Arc<Node>, seen: Option<VersionNumber>, opening: bool) -> Result<()> {
+        if self.has_fresh_lease(node) {
+            return Ok(());
+        }
+        let (artifact, id, known) = {
+            let state = node.lock();
+            (state.artifact, state.id, state.lease)
+        };
+        let (catalog, now) = (self.workspace.catalog(), self.now());
+        let before = catalog.lease(&ResourceKey::Artifact(id))?;
+        let had = before.is_some_and(|l| l.holder == self.options.holder && l.is_live(now));
+        let lease = catalog.acquire(&self.actor(), &[(artifact, seen)])?.pop();
+        let lease = lease.ok_or(VfsError::LeaseLost)?;
+        let came_with_open = match known {
+            Some(known) => known.came_with_open,
+            None => opening && !had,
+        };
+        node.lock().lease = Some(HeldLease::new(&lease, now.boot_ms, came_with_open));
+        Ok(())
+    }
+
+    /// Gives back a lease that came with a handle which never wrote.
+    pub(super) fn give_back_unused(&self, node: &Node) {
+        let (id, lease) = {
+            let mut state = node.lock();
+            if state.drafted || state.is_dirty() || state.writers > 0 {
+                return;
+            }
+            (state.id, state.lease.take())
+        };
+        let Some(lease) = lease.filter(|lease| lease.came_with_open) else { return };
+        if let Err(error) = self.workspace.catalog().release_generation(id, lease.generation) {
+            self.note_problem(format!(
+                "an unused lease could not be given back, and ends by itself: {error}"
+            ));
+        }
+    }
+
+    /// Refuses to replace what a process read in an older version than the head.
+    pub(super) fn check_seen(&self, caller: &Caller, target: Option<&Entry>) -> Result<()> {
+        let Some(target) = target.filter(|target| target.scratch == Scratch::No) else { return Ok(()) };
+        let Some(head) = target.head else { return Ok(()) };
+        match self.seen.by(caller, target.artifact, self.now()) {
+            Some(base) if base < head && !crate::vfs::sync::is_drafted(target) => {
+                Err(CatalogError::Stale { artifact: target.artifact, base, head }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+}

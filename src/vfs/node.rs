@@ -1,0 +1,255 @@
+//! Nodes: one content state of one name each.
+//!
+//! Locking: a node's state has a mutex that is held only to look at or change the state in memory. Whatever takes
+//! time (copying, syncing, the catalog) happens between two holds, with [`Step::busy`] set: who finds it waits.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::model::{
+    ArtifactId, Attrs, Content, Entry, Generation, Ino, Kind, Layer, Lease, Scratch, Seq, VersionNumber,
+};
+
+/// What the kernel knows by an inode number.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub ino: Ino,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// What a node means now.
+#[derive(Debug)]
+pub(super) struct State {
+    pub artifact: Seq,
+    pub id: ArtifactId,
+    pub kind: Kind,
+    pub attrs: Attrs,
+    /// The size as applications see it, unsaved bytes included.
+    pub size: u64,
+    /// The last save.
+    pub content: Content,
+    /// How many bytes the last save has.
+    pub content_size: u64,
+    pub scratch: Scratch,
+    /// The version that the content is or was made on.
+    pub base: Option<VersionNumber>,
+    /// Whether the catalog has a draft for it.
+    pub drafted: bool,
+    /// The bytes may not change: readers of a version have it open or cached.
+    pub immutable: bool,
+    /// An opener was sent to look the name up again, and no look-up has come since.
+    pub reopen_sent: bool,
+    pub fate: Fate,
+    pub lease: Option<HeldLease>,
+    /// An open file of the last save, while handles are open.
+    pub file: Option<Arc<File>>,
+    pub working: Option<Working>,
+    pub step: Step,
+    pub handles: u32,
+    pub writers: u32,
+    /// The kernel's references.
+    pub lookups: u64,
+}
+
+/// Whether a name still stands for the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The checkout has a name for it.
+    Named,
+    /// Its name was removed or replaced: what is written to it goes when the last handle closes.
+    Unlinked,
+    /// Its draft was taken away under open handles: what is written becomes a recovery copy.
+    Detached,
+}
+
+/// The lease on a node's artifact, as this mount last saw it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeldLease {
+    pub generation: Generation,
+    pub expires_boot_ms: i64,
+    pub renewed_boot_ms: i64,
+    /// It came with an open handle that has not written yet.
+    pub came_with_open: bool,
+}
+
+impl HeldLease {
+    pub fn new(lease: &Lease, now_boot_ms: i64, came_with_open: bool) -> Self {
+        Self {
+            generation: lease.generation,
+            expires_boot_ms: lease.expires_boot_ms,
+            renewed_boot_ms: now_boot_ms,
+            came_with_open,
+        }
+    }
+}
+
+/// Bytes that no save holds yet.
+#[derive(Debug)]
+pub(super) struct Working {
+    /// The name of the file in `staging/`, or in `scratch/` if the node is written in place.
+    pub name: String,
+    pub path: PathBuf,
+    pub file: Arc<File>,
+    /// Written since the last save.
+    pub dirty: bool,
+    /// Cut to nothing and not written since: not yet a save.
+    pub emptied: bool,
+    /// A write, flush or sync failed: never to be saved.
+    pub tainted: bool,
+}
+
+/// What is going on with a node while its lock is free.
+#[derive(Debug, Default)]
+pub(super) struct Step {
+    /// Somebody prepares, seals or rebinds the node: everybody else waits.
+    pub busy: bool,
+    /// Writes on their way to the working file.
+    pub in_flight: u32,
+}
+
+impl Node {
+    /// A node for what a name stands for. Only a draft with an inode of its own may change its bytes.
+    pub fn of(entry: &Entry, attrs: Attrs) -> Self {
+        let drafted = matches!(entry.layer, Layer::Draft { .. });
+        let base = match entry.layer {
+            Layer::Draft { base, .. } => base,
+            Layer::Head => entry.head,
+        };
+        let state = State {
+            artifact: entry.artifact,
+            id: entry.id,
+            kind: entry.kind,
+            attrs,
+            size: entry.size,
+            content: entry.content.clone(),
+            content_size: entry.size,
+            scratch: entry.scratch,
+            base,
+            drafted,
+            immutable: is_immutable(entry),
+            reopen_sent: false,
+            fate: Fate::Named,
+            lease: None,
+            file: None,
+            working: None,
+            step: Step::default(),
+            handles: 0,
+            writers: 0,
+            lookups: 0,
+        };
+        Self { ino: entry.ino, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// A node with the same content and attributes, whose bytes may change.
+    pub fn working_copy(&self, ino: Ino) -> Self {
+        let state = self.lock();
+        let copy = State {
+            content: state.content.clone(),
+            immutable: false,
+            reopen_sent: false,
+            fate: Fate::Named,
+            lease: None,
+            file: None,
+            working: None,
+            step: Step::default(),
+            handles: 0,
+            writers: 0,
+            lookups: 0,
+            ..*state
+        };
+        Self { ino, state: Mutex::new(copy), changed: Condvar::new() }
+    }
+
+    /// Looks at or changes the state; never held across anything that takes time.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Waits until nobody prepares, seals or rebinds the node.
+    pub fn lock_idle(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        while state.step.busy {
+            self.changed.wait(&mut state);
+        }
+        state
+    }
+
+    /// Waits until the node is idle and no write is on its way, and claims it until [`Claim`] is dropped.
+    pub fn claim(self: &Arc<Self>) -> Claim {
+        let mut state = self.lock_idle();
+        state.step.busy = true;
+        while state.step.in_flight > 0 {
+            self.changed.wait(&mut state);
+        }
+        drop(state);
+        Claim { node: Arc::clone(self) }
+    }
+
+    /// Counts a write that has reached the working file, well or not.
+    pub fn write_done(&self, state: &mut State) {
+        state.step.in_flight -= 1;
+        self.changed.notify_all();
+    }
+}
+
+/// Whether a name's bytes may not be changed in place: a version's, and those of a draft that has only its attributes.
+pub(super) fn is_immutable(entry: &Entry) -> bool {
+    entry.head_ino == Some(entry.ino) && entry.kind == Kind::File
+}
+
+/// The right to change a node step by step; everybody else waits meanwhile.
+#[derive(Debug)]
+pub(super) struct Claim {
+    pub node: Arc<Node>,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.node.state.lock().step.busy = false;
+        self.node.changed.notify_all();
+    }
+}
+
+impl State {
+    /// Whether there are bytes that no save holds.
+    pub fn is_dirty(&self) -> bool {
+        self.working.as_ref().is_some_and(|working| working.dirty)
+    }
+
+    pub fn is_tainted(&self) -> bool {
+        self.working.as_ref().is_some_and(|working| working.tainted)
+    }
+
+    /// The file that reads come from; none for an empty one that was never written.
+    pub fn readable(&self) -> Option<Arc<File>> {
+        self.working.as_ref().map(|working| Arc::clone(&working.file)).or_else(|| self.file.clone())
+    }
+
+    /// Whether the node is written in place: scratch files and `live` drafts.
+    pub fn is_direct(&self) -> bool {
+        matches!(self.content, Content::Direct(_))
+    }
+
+    /// Takes over what the catalog says of the node's name, but for bytes that are not saved.
+    pub fn refresh(&mut self, entry: &Entry, attrs: Attrs) {
+        self.artifact = entry.artifact;
+        self.id = entry.id;
+        self.scratch = entry.scratch;
+        self.base = match entry.layer {
+            Layer::Draft { base, .. } => base,
+            Layer::Head => entry.head,
+        };
+        self.drafted = matches!(entry.layer, Layer::Draft { .. });
+        if self.working.is_none() {
+            self.attrs = attrs;
+            self.size = entry.size;
+            self.content = entry.content.clone();
+            self.content_size = entry.size;
+        }
+        self.immutable = is_immutable(entry) && self.writers == 0 && self.working.is_none();
+    }
+}

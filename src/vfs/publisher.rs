@@ -1,0 +1,166 @@
+//! The publisher: a thread that makes sealed saves blobs of the store, many under one barrier.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Vfs;
+use crate::blobs::BlobError;
+use crate::engine::Sealed;
+use crate::model::{Content, Digest, Ino, Seq};
+
+/// How long a save waits for others that can share its barrier. With the time of a barrier it stays well below the
+/// second within which a closed file survives a power cut.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// How many saves share a barrier at most.
+const BATCH: usize = 1_024;
+
+/// A sealed save that is to become a blob.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SealedSave {
+    pub artifact: Seq,
+    pub ino: Ino,
+    /// The name in `staging/`.
+    pub name: String,
+}
+
+/// Saves that wait. Locking: one mutex, never held across I/O.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    waiting: Vec<SealedSave>,
+    /// How many are being published.
+    running: usize,
+    /// Somebody waits for the queue to become empty: nothing is gathered.
+    drainers: usize,
+    stopped: bool,
+}
+
+impl Queue {
+    pub fn push(&self, save: SealedSave) {
+        self.inner.lock().waiting.push(save);
+        self.changed.notify_all();
+    }
+
+    /// Waits until everything that is queued now has been tried.
+    pub fn drain(&self) {
+        let mut inner = self.inner.lock();
+        inner.drainers += 1;
+        self.changed.notify_all();
+        while !inner.stopped && (!inner.waiting.is_empty() || inner.running > 0) {
+            self.changed.wait(&mut inner);
+        }
+        inner.drainers -= 1;
+    }
+
+    /// Waits until the saves that are being published now are noted.
+    pub fn wait_for_running(&self) {
+        let mut inner = self.inner.lock();
+        while !inner.stopped && inner.running > 0 {
+            self.changed.wait(&mut inner);
+        }
+    }
+
+    pub fn stop(&self) {
+        self.inner.lock().stopped = true;
+        self.changed.notify_all();
+    }
+
+    /// The next saves to publish together; none when the mount is gone.
+    fn next_batch(&self) -> Option<Vec<SealedSave>> {
+        let mut inner = self.inner.lock();
+        while inner.waiting.is_empty() {
+            if inner.stopped {
+                return None;
+            }
+            self.changed.wait(&mut inner);
+        }
+        if inner.drainers == 0 && inner.waiting.len() < BATCH {
+            self.changed.wait_for(&mut inner, GATHER);
+        }
+        let count = inner.waiting.len().min(BATCH);
+        let batch: Vec<_> = inner.waiting.drain(..count).collect();
+        inner.running = batch.len();
+        Some(batch)
+    }
+
+    fn batch_done(&self) {
+        self.inner.lock().running = 0;
+        self.changed.notify_all();
+    }
+}
+
+/// Starts the thread; it ends when the queue is stopped.
+pub(super) fn start(vfs: &Arc<Vfs>) {
+    let weak = Arc::downgrade(vfs);
+    let spawned = std::thread::Builder::new().name("publisher".into()).spawn(move || run(&weak));
+    if let Err(error) = spawned {
+        vfs.note_problem(format!("saves stay in staging: the publisher can't be started: {error}"));
+        vfs.publisher.stop();
+    }
+}
+
+fn run(vfs: &Weak<Vfs>) {
+    while let Some(vfs) = vfs.upgrade() {
+        let Some(batch) = vfs.publisher.next_batch() else { return };
+        vfs.publish(&batch);
+        vfs.publisher.batch_done();
+    }
+}
+
+impl Vfs {
+    /// Queues what an earlier mount of the checkout left sealed.
+    pub(super) fn requeue_staged(&self) -> std::result::Result<(), crate::engine::EngineError> {
+        for save in super::in_catalog(self.workspace.catalog().staged_saves(self.checkout))? {
+            let entry = super::in_catalog(self.workspace.catalog().entry_of(self.checkout, save.artifact))?;
+            if let Some(entry) = entry {
+                self.publisher.push(SealedSave { artifact: save.artifact, ino: entry.ino, name: save.file });
+            }
+        }
+        Ok(())
+    }
+
+    fn publish(&self, batch: &[SealedSave]) {
+        let sealed = |save: &SealedSave| Sealed {
+            checkout: self.checkout,
+            artifact: save.artifact,
+            file: save.name.clone(),
+        };
+        let saves: Vec<Sealed> = batch.iter().map(sealed).collect();
+        let results = match self.workspace.publish(&saves) {
+            Ok(results) => results,
+            Err(error) => {
+                return self.note_problem(format!("saves wait in staging for the next mount: {error}"));
+            }
+        };
+        for (save, result) in batch.iter().zip(results) {
+            match result {
+                Ok(digest) => self.note_published(save, digest),
+                // The draft got another content meanwhile, and its file was removed.
+                Err(error) if is_gone(&error) => {}
+                Err(error) => {
+                    self.note_problem(format!("{}: a save could not be stored: {error}", save.name))
+                }
+            }
+        }
+    }
+
+    fn note_published(&self, save: &SealedSave, digest: Digest) {
+        let Some(node) = self.nodes.get(save.ino) else { return };
+        let mut state = node.lock();
+        if matches!(&state.content, Content::Staged(name) if *name == save.name) {
+            state.content = Content::Blob(digest);
+        }
+    }
+}
+
+fn is_gone(error: &BlobError) -> bool {
+    error.io_error().is_some_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+}

@@ -1,0 +1,557 @@
+//! Working files and saves: how bytes become a draft, and what becomes of those that can't.
+//!
+//! The first write after a save goes to a new working file, a copy of the save, so that a save is never changed:
+//! whatever happens, the draft is the last save, whole. A save seals the working file by naming it in the catalog;
+//! the publisher makes it a blob. Scratch and `live` files are written in place instead.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::error::io;
+use super::handles::OpenFile;
+use super::node::{Claim, Fate, HeldLease, Node, Working};
+use super::publisher::SealedSave;
+use super::{Caller, Handle, Result, Vfs, VfsError};
+use crate::catalog::{CatalogError, Durability, Place, Save, Saved};
+use crate::config::CloseDurability;
+use crate::engine::{RecoveryMeta, ScratchName, StagingName, StagingRole};
+use crate::model::{Content, Entry, Ino, Kind, Scratch, Seq, VersionNumber};
+use crate::sys;
+
+/// What a save is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Closing {
+    /// A handle was closed or a file renamed: an empty cut alone is not yet a save.
+    Flush,
+    /// Whatever there is is the save.
+    Save,
+    /// fsync(2): as [`Closing::Save`], and it survives a power cut.
+    Sync,
+}
+
+impl Vfs {
+    /// Answers close(2) of one descriptor: what was written is the draft now, or the bytes are put aside.
+    pub fn flush(&self, _caller: &Caller, handle: Handle) -> Result<()> {
+        let open = self.handles.get(handle)?;
+        if !open.write {
+            return Ok(());
+        }
+        match self.workspace.policy().close {
+            CloseDurability::Grouped => self.save(&open.node, Closing::Flush),
+            CloseDurability::Durable if open.node.lock().is_dirty() => self.save(&open.node, Closing::Sync),
+            CloseDurability::Durable => Ok(()),
+        }
+    }
+
+    /// Whether closing may take longer than a commit without a sync.
+    pub fn flush_may_block(&self, handle: Handle) -> bool {
+        let durable = self.workspace.policy().close == CloseDurability::Durable;
+        durable && self.handles.get(handle).is_ok_and(|open| open.write && open.node.lock().is_dirty())
+    }
+
+    /// Makes what was written the draft, and durable.
+    pub fn fsync(&self, handle: Handle, _data_only: bool) -> Result<()> {
+        let open = self.handles.get(handle)?;
+        self.save(&open.node, Closing::Sync)
+    }
+
+    /// Closes a handle for good: what came after the last flush (mapped pages do) is saved too.
+    pub fn release(&self, handle: Handle) {
+        let Some(open) = self.handles.remove(handle) else { return };
+        let last_writer = {
+            let mut state = open.node.lock();
+            state.handles -= 1;
+            state.writers -= u32::from(open.write);
+            open.write && state.writers == 0
+        };
+        if last_writer {
+            self.after_last_writer(&open.node);
+        }
+        self.after_handle(&open);
+    }
+
+    fn after_last_writer(&self, node: &Arc<Node>) {
+        let (dirty, emptied, fate, tainted) = {
+            let state = node.lock();
+            let emptied = state.working.as_ref().is_some_and(|working| working.emptied);
+            (state.is_dirty(), emptied, state.fate, state.is_tainted())
+        };
+        match fate {
+            Fate::Detached => self.put_aside(node, "the lease was lost while the file was being written"),
+            Fate::Named if tainted => self.put_aside(node, "a write of the file failed"),
+            Fate::Named if emptied => self.pending.add_emptied(node, self.grace_deadline()),
+            Fate::Named if dirty => self.save_at_release(node),
+            Fate::Named | Fate::Unlinked => {}
+        }
+        self.give_back_unused(node);
+        self.settle_name(node);
+        if self.options.checkin_on_close && node.lock().drafted {
+            self.pending.add_checkin(node, self.checkin_deadline());
+        }
+    }
+
+    /// Nobody hears an error of a release: what can't be saved is put aside, and told in `status`.
+    fn save_at_release(&self, node: &Arc<Node>) {
+        if let Err(error) = self.save(node, Closing::Save) {
+            self.note_problem(format!(
+                "inode {}: what was written last could not be saved: {error}",
+                node.ino
+            ));
+            self.put_aside(node, "the last bytes of the file could not be saved");
+        }
+    }
+
+    /// After the last writer of a node without a draft, the name is the version again: this node, if a check-in made
+    /// it the version's, or the one that it was switched from.
+    fn settle_name(&self, node: &Arc<Node>) {
+        let (artifact, undrafted) = {
+            let state = node.lock();
+            let clean = state.writers == 0 && state.working.is_none();
+            (state.artifact, clean && !state.drafted && state.fate == Fate::Named)
+        };
+        if !undrafted {
+            return;
+        }
+        let switched = self.nodes.unswitch(artifact);
+        match self.workspace.catalog().entry_of(self.checkout, artifact) {
+            Ok(Some(entry)) if entry.ino == node.ino => node.lock().refresh(&entry, self.shown_attrs(&entry)),
+            Ok(_) if switched => self.invalidate_name(artifact),
+            Ok(_) => {}
+            Err(error) => self.note_problem(format!("artifact {artifact}: its name can't be read: {error}")),
+        }
+    }
+
+    fn after_handle(&self, open: &OpenFile) {
+        let last = {
+            let mut state = open.node.lock();
+            if state.handles > 0 {
+                false
+            } else {
+                state.file = None;
+                // A clean working file is one that is written in place: its handle goes, its bytes stay.
+                if state.is_direct() && state.fate == Fate::Named {
+                    state.working = None;
+                }
+                true
+            }
+        };
+        if last && open.node.lock().fate == Fate::Unlinked {
+            self.drop_files(&open.node);
+        }
+        if last && open.node.lock().lookups == 0 {
+            self.forget(open.node.ino, 0);
+        }
+    }
+
+    /// Makes the unsaved bytes of a node its draft; nothing if there are none.
+    pub(super) fn save(&self, node: &Arc<Node>, closing: Closing) -> Result<()> {
+        let claim = node.claim();
+        self.save_claimed(&claim, closing)
+    }
+
+    pub(super) fn save_claimed(&self, claim: &Claim, closing: Closing) -> Result<()> {
+        let durable = closing == Closing::Sync;
+        let (fate, working) = {
+            let state = claim.node.lock();
+            let working = state.working.as_ref();
+            let working =
+                working.map(|w| (w.dirty, w.tainted, w.emptied, Arc::clone(&w.file), w.name.clone()));
+            (state.fate, working)
+        };
+        match (fate, working) {
+            (Fate::Detached, Some((true, ..))) => Err(VfsError::LeaseLost),
+            (_, Some((_, true, ..))) => Err(VfsError::Tainted),
+            (Fate::Named, Some((true, _, emptied, file, name))) => {
+                if emptied && closing == Closing::Flush {
+                    return Ok(());
+                }
+                self.seal(claim, &file, &name, durable)
+            }
+            (Fate::Named, _) if durable => self.sync_saved(claim),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the last save survive a power cut.
+    fn sync_saved(&self, claim: &Claim) -> Result<()> {
+        let saved = matches!(claim.node.lock().content, Content::Staged(_) | Content::Direct(_));
+        if saved && let Some(file) = self.open_content(&claim.node)? {
+            self.sync_file(claim, &file)?;
+        }
+        Ok(self.workspace.catalog().sync()?)
+    }
+
+    /// Syncs a working file; a failed sync is final, since the kernel forgets which pages it lost.
+    fn sync_file(&self, claim: &Claim, file: &File) -> Result<()> {
+        let synced = file.sync_all().and_then(|()| self.staging.sync_all());
+        if synced.is_err() {
+            self.taint(claim);
+        }
+        synced.map_err(io("sync a working file"))
+    }
+
+    fn taint(&self, claim: &Claim) {
+        if let Some(working) = &mut claim.node.lock().working {
+            working.tainted = true;
+        }
+    }
+
+    fn seal(&self, claim: &Claim, file: &Arc<File>, name: &str, durable: bool) -> Result<()> {
+        if durable {
+            self.sync_file(claim, file)?;
+        }
+        let (save, direct) = {
+            let state = claim.node.lock();
+            let direct = state.is_direct();
+            let content = if direct { state.content.clone() } else { Content::Staged(name.to_owned()) };
+            let save = Save {
+                artifact: state.artifact,
+                ino: claim.node.ino,
+                content,
+                size: state.size,
+                attrs: state.attrs,
+                base: state.base,
+                generation: state.lease.map(|lease| lease.generation),
+            };
+            (save, direct)
+        };
+        let durability = if durable { Durability::Full } else { Durability::Grouped };
+        match self.workspace.catalog().save(&self.actor(), &save, durability) {
+            Ok(saved) if direct => {
+                self.sealed_in_place(claim, &saved);
+                Ok(())
+            }
+            Ok(saved) => {
+                self.sealed(claim, file, &save, &saved);
+                Ok(())
+            }
+            Err(CatalogError::LeaseLost { .. } | CatalogError::Stale { .. } | CatalogError::Held { .. }) => {
+                self.detach_claimed(claim, "the lease was lost before the file was saved");
+                Err(VfsError::LeaseLost)
+            }
+            Err(error) => {
+                self.taint(claim);
+                Err(error.into())
+            }
+        }
+    }
+
+    fn sealed_in_place(&self, claim: &Claim, saved: &Saved) {
+        let now = self.now().boot_ms;
+        let mut state = claim.node.lock();
+        state.content_size = state.size;
+        state.drafted = true;
+        if let Some(lease) = &saved.lease {
+            state.lease = Some(HeldLease::new(lease, now, false));
+        }
+        if let Some(working) = &mut state.working {
+            working.dirty = false;
+        }
+    }
+
+    fn sealed(&self, claim: &Claim, file: &Arc<File>, save: &Save, saved: &Saved) {
+        let now = self.now().boot_ms;
+        {
+            let mut state = claim.node.lock();
+            state.content = save.content.clone();
+            state.content_size = save.size;
+            state.file = (state.handles > 0).then(|| Arc::clone(file));
+            state.working = None;
+            state.drafted = true;
+            if let Some(lease) = &saved.lease {
+                state.lease = Some(HeldLease::new(lease, now, false));
+            }
+        }
+        self.nodes.unswitch(save.artifact);
+        self.delete_files(&saved.before, Some(&save.content));
+        if let Content::Staged(name) = &save.content {
+            self.publish_soon(save.artifact, save.ino, name);
+        }
+    }
+
+    fn publish_soon(&self, artifact: Seq, ino: Ino, name: &str) {
+        self.publisher.push(SealedSave { artifact, ino, name: name.to_owned() });
+    }
+
+    /// Queues a staged content that a name got by other means than a save.
+    pub(super) fn publish_later(&self, entry: &Entry) {
+        if let (Content::Staged(name), Scratch::No) = (&entry.content, entry.scratch) {
+            self.publish_soon(entry.artifact, entry.ino, name);
+        }
+    }
+
+    /// Gives a node a working file that holds its last save, or the first `keep` bytes of it.
+    pub(super) fn begin_working(&self, node: &Arc<Node>, keep: Option<u64>) -> Result<()> {
+        if node.lock_idle().working.is_some() {
+            return Ok(());
+        }
+        let claim = node.claim();
+        if claim.node.lock().working.is_some() {
+            return Ok(());
+        }
+        let working = if self.is_written_in_place(&claim.node)? {
+            self.begin_in_place(&claim)?
+        } else {
+            self.begin_copy(&claim, keep)?
+        };
+        let path = working.path.clone();
+        let unlinked = {
+            let mut state = claim.node.lock();
+            state.working = Some(working);
+            state.fate == Fate::Unlinked
+        };
+        // Bytes without a name are nobody's after a crash.
+        if unlinked { fs::remove_file(path).map_err(io("unlink a working file")) } else { Ok(()) }
+    }
+
+    fn is_written_in_place(&self, node: &Node) -> Result<bool> {
+        let (scratch, direct, fate, artifact) = {
+            let state = node.lock();
+            (state.scratch != Scratch::No, state.is_direct(), state.fate, state.artifact)
+        };
+        if scratch || direct || fate != Fate::Named {
+            return Ok(scratch || direct);
+        }
+        let entry = self.workspace.catalog().entry_of(self.checkout, artifact)?;
+        Ok(entry.is_some_and(|entry| self.workspace.policy().live.is_match(&entry.name)))
+    }
+
+    fn begin_copy(&self, claim: &Claim, keep: Option<u64>) -> Result<Working> {
+        let source = self.open_content(&claim.node)?;
+        let (artifact, base, size) = {
+            let state = claim.node.lock();
+            (state.artifact, state.base, keep.unwrap_or(u64::MAX).min(state.content_size))
+        };
+        let name = self.staging_name(StagingRole::Working, artifact, base);
+        let path = self.workspace.layout().staging().join(&name);
+        self.begin_file(name, path, source.as_deref(), size)
+    }
+
+    fn staging_name(&self, role: StagingRole, artifact: Seq, base: Option<VersionNumber>) -> String {
+        let token = self.workspace.ids().token();
+        StagingName { role, checkout: self.checkout, artifact, base, token }.to_string()
+    }
+
+    fn begin_in_place(&self, claim: &Claim) -> Result<Working> {
+        let (content, artifact, size) = {
+            let state = claim.node.lock();
+            (state.content.clone(), state.artifact, state.content_size)
+        };
+        let scratch = self.workspace.layout().scratch();
+        if let Content::Direct(name) = content {
+            let file = self.open_content(&claim.node)?.ok_or(VfsError::BadHandle)?;
+            let path = scratch.join(&name);
+            return Ok(Working { name, path, file, dirty: false, emptied: false, tainted: false });
+        }
+        let source = self.open_content(&claim.node)?;
+        let token = self.workspace.ids().token();
+        let name = ScratchName { checkout: self.checkout, artifact, token }.to_string();
+        let path = scratch.join(&name);
+        let working = self.begin_file(name.clone(), path, source.as_deref(), size)?;
+        self.adopt_in_place(claim, name)?;
+        Ok(working)
+    }
+
+    /// Tells the catalog that a node is written in place from now on.
+    fn adopt_in_place(&self, claim: &Claim, name: String) -> Result<()> {
+        let save = {
+            let state = claim.node.lock();
+            Save {
+                artifact: state.artifact,
+                ino: claim.node.ino,
+                content: Content::Direct(name),
+                size: state.size,
+                attrs: state.attrs,
+                base: state.base,
+                generation: state.lease.map(|lease| lease.generation),
+            }
+        };
+        let named = claim.node.lock().fate == Fate::Named;
+        if named {
+            let saved = self.workspace.catalog().save(&self.actor(), &save, Durability::Grouped)?;
+            self.delete_files(&saved.before, None);
+            self.nodes.unswitch(save.artifact);
+        }
+        let mut state = claim.node.lock();
+        state.content = save.content;
+        state.drafted |= named;
+        state.file = None;
+        Ok(())
+    }
+
+    /// Makes a file with a copy of the first `size` bytes of another one.
+    fn begin_file(&self, name: String, path: PathBuf, source: Option<&File>, size: u64) -> Result<Working> {
+        let file = sys::create_private(&path).map_err(io("make a working file"))?;
+        let copied = source.map_or(Ok(()), |source| sys::copy_bytes(source, &file, size));
+        if let Err(source) = copied {
+            let _ = fs::remove_file(&path);
+            return Err(VfsError::Io { doing: "copy the last save", source });
+        }
+        Ok(Working { name, path, file: Arc::new(file), dirty: false, emptied: false, tainted: false })
+    }
+
+    /// Before a rename, what the moved file holds is a save; a file whose writing failed may not replace a document.
+    pub(super) fn save_before_rename(
+        &self,
+        claim: &Claim,
+        target: Option<&Entry>,
+        to: Scratch,
+    ) -> Result<()> {
+        let (kind, tainted, unnamed) = {
+            let state = claim.node.lock();
+            let switched = !state.drafted && state.base.is_some() && !state.immutable;
+            (state.kind, state.is_tainted(), switched)
+        };
+        if kind != Kind::File {
+            return Ok(());
+        }
+        if tainted {
+            let replaces = target.is_some_and(|target| target.scratch == Scratch::No) || to == Scratch::No;
+            return if replaces { Err(VfsError::Tainted) } else { Ok(()) };
+        }
+        self.save_claimed(claim, Closing::Save)?;
+        if unnamed { self.save_number(claim) } else { Ok(()) }
+    }
+
+    /// Makes the catalog know an unchanged working node by its number, so that a rename takes it along.
+    fn save_number(&self, claim: &Claim) -> Result<()> {
+        self.lease_for_write(&claim.node)?;
+        let save = {
+            let state = claim.node.lock();
+            if state.drafted {
+                return Ok(());
+            }
+            Save {
+                artifact: state.artifact,
+                ino: claim.node.ino,
+                content: state.content.clone(),
+                size: state.content_size,
+                attrs: state.attrs,
+                base: state.base,
+                generation: state.lease.map(|lease| lease.generation),
+            }
+        };
+        self.workspace.catalog().save(&self.actor(), &save, Durability::Grouped)?;
+        claim.node.lock().drafted = true;
+        Ok(())
+    }
+
+    /// Seals a file that was written in place and comes to a name that is not: a second link in `staging/` is its
+    /// sealed save. The caller removes the first when the catalog knows, or the second when it refused.
+    pub(super) fn seal_direct(&self, claim: &Claim, to: Scratch, place: &Place) -> Result<Option<Content>> {
+        let stays = to != Scratch::No && !self.is_head_name(place)?;
+        let (name, artifact) = {
+            let state = claim.node.lock();
+            match &state.content {
+                Content::Direct(name) if !stays => (name.clone(), state.artifact),
+                _ => return Ok(None),
+            }
+        };
+        if self.workspace.policy().live.is_match(&place.name) {
+            return Ok(None);
+        }
+        let layout = self.workspace.layout();
+        let sealed = self.staging_name(StagingRole::Copy, artifact, None);
+        fs::hard_link(layout.scratch().join(name), layout.staging().join(&sealed))
+            .map_err(io("seal a scratch file"))?;
+        Ok(Some(Content::Staged(sealed)))
+    }
+
+    fn is_head_name(&self, place: &Place) -> Result<bool> {
+        Ok(self.workspace.catalog().is_head_name(place)?)
+    }
+
+    /// Takes a seal back.
+    pub(super) fn unseal_direct(&self, content: Option<&Content>) {
+        if let Some(content) = content {
+            self.delete_files(content, None);
+        }
+    }
+
+    /// Deletes the file of a content that no draft has any more.
+    pub(super) fn delete_files(&self, content: &Content, but: Option<&Content>) {
+        let layout = self.workspace.layout();
+        let path = match content {
+            _ if Some(content) == but => return,
+            Content::Staged(name) => layout.staging().join(name),
+            Content::Direct(name) => layout.scratch().join(name),
+            Content::None | Content::Blob(_) | Content::Target(_) => return,
+        };
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                self.note_problem(format!("can't remove {}: {error}", path.display()));
+            }
+            _ => {}
+        }
+    }
+
+    /// Deletes the files of a node without a name: open handles keep what they have open.
+    pub(super) fn drop_files(&self, node: &Node) {
+        let (content, working) = {
+            let state = node.lock();
+            (state.content.clone(), state.working.as_ref().map(|working| working.path.clone()))
+        };
+        self.delete_files(&content, None);
+        if let Some(path) = working {
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// Takes a node's draft away under its open handles: what they write becomes a recovery copy.
+    pub(super) fn detach(&self, node: &Arc<Node>, reason: &str) {
+        let claim = node.claim();
+        self.detach_claimed(&claim, reason);
+    }
+
+    pub(super) fn detach_claimed(&self, claim: &Claim, reason: &str) {
+        let (artifact, was_named) = {
+            let mut state = claim.node.lock();
+            let was_named = state.fate == Fate::Named;
+            state.fate = Fate::Detached;
+            state.lease = None;
+            (state.artifact, was_named)
+        };
+        if !was_named {
+            return;
+        }
+        tracing::warn!("artifact {artifact}: {reason}");
+        self.nodes.unswitch(artifact);
+        self.put_aside_claimed(claim, reason);
+        self.invalidate_name(artifact);
+    }
+
+    /// Makes unsaved bytes a recovery copy; the node shows its last save again.
+    pub(super) fn put_aside(&self, node: &Arc<Node>, reason: &str) {
+        let claim = node.claim();
+        self.put_aside_claimed(&claim, reason);
+    }
+
+    fn put_aside_claimed(&self, claim: &Claim, reason: &str) {
+        let (working, artifact, id, base) = {
+            let mut state = claim.node.lock();
+            let direct = state.is_direct();
+            let taken = if direct { None } else { state.working.take() };
+            if let Some(working) = &taken {
+                // Handles go on reading what they wrote.
+                state.file = (state.handles > 0).then(|| Arc::clone(&working.file));
+                if state.fate == Fate::Named {
+                    state.file = None;
+                    state.size = state.content_size;
+                }
+            }
+            (taken, state.artifact, state.id, state.base)
+        };
+        let Some(working) = working.filter(|working| working.dirty || working.tainted) else { return };
+        let path = self.workspace.catalog().any_path_of(self.checkout, artifact).unwrap_or_default();
+        let (holder, reason) = (self.options.holder.clone(), reason.to_owned());
+        let meta = RecoveryMeta { artifact: Some(id), path, base, holder, reason };
+        if let Err(error) = self.workspace.put_aside(&working.path, &meta) {
+            self.note_problem(format!(
+                "unsaved bytes stay in {} until the next mount: {error}",
+                working.path.display()
+            ));
+        }
+        self.invalidate_content(claim.node.ino);
+    }
+}

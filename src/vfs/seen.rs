@@ -1,0 +1,63 @@
+//! Which version each process last read of each artifact.
+//!
+//! A process that read version 7 and saves after version 8 was checked in would undo 8 without a word. Processes are
+//! told apart by number and start time, since numbers are used again.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use super::Caller;
+use crate::model::{Instant, Seq, VersionNumber};
+use crate::sys::{self, ProcessKey};
+
+/// How many readings are remembered. What is forgotten counts as never read: a save is then made on the head.
+const CAPACITY: usize = 65_536;
+
+/// How long a thread is taken for one of the same process without another look at `/proc`, in milliseconds. The kernel
+/// gives a number to another process only when it has gone through all others.
+const THREAD_TRUST_MS: i64 = 500;
+
+/// What processes have read. Locking: two mutexes, each held for a look only, never both.
+#[derive(Debug, Default)]
+pub(super) struct SeenVersions {
+    seen: Mutex<HashMap<(ProcessKey, Seq), VersionNumber>>,
+    threads: Mutex<HashMap<u32, (ProcessKey, i64)>>,
+}
+
+impl SeenVersions {
+    /// Notes that the caller's process reads a version now.
+    pub fn note(&self, caller: &Caller, artifact: Seq, version: Option<VersionNumber>, now: Instant) {
+        let (Some(version), Some(process)) = (version, self.process(caller, now)) else { return };
+        let mut seen = self.seen.lock();
+        if seen.len() >= CAPACITY {
+            seen.clear();
+        }
+        seen.insert((process, artifact), version);
+    }
+
+    /// The version that the caller's process last read.
+    pub fn by(&self, caller: &Caller, artifact: Seq, now: Instant) -> Option<VersionNumber> {
+        if self.seen.lock().is_empty() {
+            return None;
+        }
+        let process = self.process(caller, now)?;
+        self.seen.lock().get(&(process, artifact)).copied()
+    }
+
+    fn process(&self, caller: &Caller, now: Instant) -> Option<ProcessKey> {
+        let known = self.threads.lock().get(&caller.pid).copied();
+        if let Some((process, at_ms)) = known
+            && now.boot_ms - at_ms < THREAD_TRUST_MS
+        {
+            return Some(process);
+        }
+        let process = sys::process_of_thread(caller.pid).ok()?;
+        let mut threads = self.threads.lock();
+        if threads.len() >= CAPACITY {
+            threads.clear();
+        }
+        threads.insert(caller.pid, (process, now.boot_ms));
+        Some(process)
+    }
+}

@@ -1,0 +1,224 @@
+//! Keeping up with what changes the catalog outside of requests: other mounts' check-ins, and this one's commands.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::node::{Fate, Node};
+use super::{Result, Vfs};
+use crate::catalog::{CatalogError, ChangeItem, NodePlace};
+use crate::engine::{EngineError, Workspace};
+use crate::model::{ArtifactPath, ChangeNumber, Entry, Ino, Layer, Seq};
+
+/// How often grouped commits are made to survive a power cut, in milliseconds.
+const SYNC_INTERVAL_MS: i64 = 800;
+
+/// How far a mount has followed the changes of its workspace. Locking: one mutex, for a look only.
+#[derive(Debug)]
+pub(super) struct Follower {
+    position: Mutex<Position>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Position {
+    change: ChangeNumber,
+    data_version: i64,
+}
+
+impl Follower {
+    pub fn new(workspace: &Workspace) -> std::result::Result<Self, EngineError> {
+        let change = super::in_catalog(workspace.catalog().head_change())?;
+        Ok(Self { position: Mutex::new(Position { change, data_version: -1 }) })
+    }
+}
+
+/// Whether an entry is changed in its checkout.
+pub(super) fn is_drafted(entry: &Entry) -> bool {
+    matches!(entry.layer, Layer::Draft { .. })
+}
+
+impl Vfs {
+    /// Does what time has made due; called some times a second.
+    pub fn tick(&self) {
+        let now_ms = self.now().boot_ms;
+        self.settle_due(now_ms);
+        self.check_in_due(now_ms);
+        self.sync_now_and_then(now_ms);
+        self.wake();
+    }
+
+    fn sync_now_and_then(&self, now_ms: i64) {
+        let last = self.synced_boot_ms.load(std::sync::atomic::Ordering::Relaxed);
+        if now_ms - last < SYNC_INTERVAL_MS {
+            return;
+        }
+        self.synced_boot_ms.store(now_ms, std::sync::atomic::Ordering::Relaxed);
+        let catalog = self.workspace.catalog();
+        let done = self.note_writers().and_then(|()| catalog.sync()).and_then(|()| catalog.checkpoint());
+        if let Err(error) = done {
+            self.note_problem(format!("the catalog could not be synced: {error}"));
+        }
+    }
+
+    /// Tells other checkouts which artifacts have bytes here that no save holds.
+    fn note_writers(&self) -> std::result::Result<(), CatalogError> {
+        let dirty = |node: &Arc<Node>| {
+            let state = node.lock();
+            let unsaved = state.is_dirty() && state.fate == Fate::Named && state.lease.is_some();
+            unsaved.then_some(state.artifact)
+        };
+        let mut artifacts: Vec<Seq> = self.nodes.all().iter().filter_map(dirty).collect();
+        artifacts.sort_unstable();
+        if !self.follower_writers_changed(&artifacts) {
+            return Ok(());
+        }
+        self.workspace.catalog().set_writers(self.checkout, &artifacts, self.now())
+    }
+
+    fn follower_writers_changed(&self, artifacts: &[Seq]) -> bool {
+        let mut noted = self.noted_writers.lock();
+        if *noted == artifacts {
+            return false;
+        }
+        *noted = artifacts.to_vec();
+        true
+    }
+
+    /// Looks whether somebody else has committed, and follows.
+    pub fn wake(&self) {
+        if let Err(error) = self.follow() {
+            self.note_problem(format!("other mounts' changes could not be read: {error}"));
+        }
+    }
+
+    fn follow(&self) -> std::result::Result<(), CatalogError> {
+        let catalog = self.workspace.catalog();
+        let data_version = catalog.data_version()?;
+        let position = *self.follower.position.lock();
+        if position.data_version == data_version {
+            return Ok(());
+        }
+        let items = catalog.changes_since(position.change)?;
+        let change = items.iter().map(|item| item.change).max().unwrap_or(position.change);
+        self.apply_changes(&items)?;
+        let mut present = self.follower.position.lock();
+        if present.change <= change {
+            *present = Position { change, data_version };
+        }
+        Ok(())
+    }
+
+    fn apply_changes(&self, items: &[ChangeItem]) -> std::result::Result<(), CatalogError> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        let artifacts: Vec<Seq> = items.iter().map(|item| item.artifact).collect();
+        self.resync(&artifacts)?;
+        let places = items.iter().flat_map(|item| [&item.before, &item.after]);
+        for place in places.flatten() {
+            self.forget_place(place);
+        }
+        Ok(())
+    }
+
+    fn forget_place(&self, place: &NodePlace) {
+        if let Some(invalidate) = self.invalidate.get() {
+            invalidate.entry(place.parent_ino, &place.place.name);
+            invalidate.attributes(place.parent_ino);
+        }
+    }
+
+    /// Brings the nodes of some artifacts in line with the catalog.
+    pub(super) fn resync(&self, artifacts: &[Seq]) -> std::result::Result<(), CatalogError> {
+        for node in self.nodes.of_artifacts(artifacts) {
+            self.resync_node(&node)?;
+        }
+        Ok(())
+    }
+
+    /// Brings every node that a command may have changed in line with the catalog.
+    pub(super) fn resync_drafts(&self) -> std::result::Result<(), CatalogError> {
+        for node in self.nodes.all() {
+            let concerned = {
+                let state = node.lock();
+                state.fate == Fate::Named && (state.drafted || !state.immutable)
+            };
+            if concerned {
+                self.resync_node(&node)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn resync_node(&self, node: &Arc<Node>) -> std::result::Result<(), CatalogError> {
+        let claim = node.claim();
+        let (artifact, fate) = {
+            let state = claim.node.lock();
+            (state.artifact, state.fate)
+        };
+        if fate != Fate::Named {
+            return Ok(());
+        }
+        let entry = self.workspace.catalog().entry_of(self.checkout, artifact)?;
+        let switched = self.nodes.switched(artifact).is_some_and(|working| working.ino == node.ino);
+        match entry {
+            Some(entry) if entry.ino == node.ino => {
+                let attrs = self.shown_attrs(&entry);
+                claim.node.lock().refresh(&entry, attrs);
+                self.tell_attributes(node.ino);
+            }
+            Some(entry) if switched && !claim.node.lock().is_dirty() && !is_drafted(&entry) => {
+                // Nobody has written yet: the working node follows the head, and with it its open handles.
+                claim.node.lock().fate = Fate::Unlinked;
+                self.nodes.unswitch(artifact);
+                self.invalidate_name(artifact);
+            }
+            _ => self.replaced(&claim, "the draft was taken away while the file was open"),
+        }
+        Ok(())
+    }
+
+    /// The name means other bytes now: who has the old ones open goes on with them.
+    fn replaced(&self, claim: &super::node::Claim, reason: &str) {
+        let (writes, artifact) = {
+            let state = claim.node.lock();
+            (state.writers > 0 || state.is_dirty(), state.artifact)
+        };
+        if writes {
+            self.detach_claimed(claim, reason);
+        } else {
+            claim.node.lock().fate = Fate::Unlinked;
+            self.invalidate_name(artifact);
+        }
+    }
+
+    fn tell_attributes(&self, ino: Ino) {
+        if let Some(invalidate) = self.invalidate.get() {
+            invalidate.attributes(ino);
+        }
+    }
+
+    /// Lets the kernel look an artifact's name up again.
+    pub(super) fn invalidate_name(&self, artifact: Seq) {
+        let Some(invalidate) = self.invalidate.get() else { return };
+        let catalog = self.workspace.catalog();
+        let Ok(Some(entry)) = catalog.entry_of(self.checkout, artifact) else { return };
+        if let Ok(Some(parent)) = catalog.entry_of(self.checkout, entry.parent) {
+            invalidate.entry(parent.ino, &entry.name);
+        }
+    }
+
+    /// Lets the kernel look a path's name up again.
+    pub(super) fn invalidate_path(&self, path: &ArtifactPath) -> Result<()> {
+        let (Some(invalidate), Some(parent), Some(name)) =
+            (self.invalidate.get(), path.parent(), path.file_name())
+        else {
+            return Ok(());
+        };
+        if let Some(dir) = self.workspace.catalog().resolve(self.checkout, &parent)? {
+            invalidate.entry(dir.ino, name);
+            invalidate.attributes(dir.ino);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,84 @@
+//! The table of nodes that the kernel knows, and the working nodes that names were switched to.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::node::Node;
+use crate::model::{Ino, Seq};
+
+/// Nodes by inode number. Locking: one mutex, held for a look only; never while a node's is held.
+#[derive(Debug, Default)]
+pub(super) struct NodeTable {
+    tables: Mutex<Tables>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    nodes: HashMap<Ino, Arc<Node>>,
+    /// Artifacts whose name was switched to a working node that the catalog has no draft for.
+    switched: HashMap<Seq, Ino>,
+}
+
+impl NodeTable {
+    pub fn get(&self, ino: Ino) -> Option<Arc<Node>> {
+        self.tables.lock().nodes.get(&ino).cloned()
+    }
+
+    /// The node of an inode number; made if there is none.
+    pub fn get_or_insert(&self, ino: Ino, make: impl FnOnce() -> Node) -> Arc<Node> {
+        Arc::clone(self.tables.lock().nodes.entry(ino).or_insert_with(|| Arc::new(make())))
+    }
+
+    /// Forgets a node that `is_unused` says nobody knows. A working node stays while a name is switched to it: the
+    /// opener that was sent to look the name up may have let go of it in between.
+    pub fn remove_if(&self, ino: Ino, is_unused: impl FnOnce(&Arc<Node>) -> bool) {
+        let Some(node) = self.get(ino).filter(is_unused) else { return };
+        let artifact = node.lock().artifact;
+        let mut tables = self.tables.lock();
+        let switched = tables.switched.get(&artifact) == Some(&ino);
+        // Two references are the table's and ours: a third is somebody who found it meanwhile.
+        if !switched && Arc::strong_count(&node) <= 2 {
+            tables.nodes.remove(&ino);
+        }
+    }
+
+    /// The working node that an artifact's name was switched to.
+    pub fn switched(&self, artifact: Seq) -> Option<Arc<Node>> {
+        let tables = self.tables.lock();
+        tables.switched.get(&artifact).and_then(|ino| tables.nodes.get(ino)).cloned()
+    }
+
+    /// Switches an artifact's name to a working node, unless it is switched already; returns the node it is.
+    pub fn switch(&self, artifact: Seq, working: Node) -> Arc<Node> {
+        let mut tables = self.tables.lock();
+        if let Some(node) = tables.switched.get(&artifact).and_then(|ino| tables.nodes.get(ino)) {
+            return Arc::clone(node);
+        }
+        let node = Arc::new(working);
+        tables.switched.insert(artifact, node.ino);
+        tables.nodes.insert(node.ino, Arc::clone(&node));
+        node
+    }
+
+    /// Notes again that the name is at a working node that had been given up.
+    pub fn switch_to(&self, artifact: Seq, ino: Ino) {
+        self.tables.lock().switched.insert(artifact, ino);
+    }
+
+    /// Gives a name back to what the catalog says of it; tells whether it was switched.
+    pub fn unswitch(&self, artifact: Seq) -> bool {
+        self.tables.lock().switched.remove(&artifact).is_some()
+    }
+
+    /// Every node; for the few things that must look at all of them.
+    pub fn all(&self) -> Vec<Arc<Node>> {
+        self.tables.lock().nodes.values().cloned().collect()
+    }
+
+    /// The nodes of some artifacts, current or not.
+    pub fn of_artifacts(&self, artifacts: &[Seq]) -> Vec<Arc<Node>> {
+        self.all().into_iter().filter(|node| artifacts.contains(&node.lock().artifact)).collect()
+    }
+}
