@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::checkin::selects;
+use super::checkin::{sealed_save, selects};
 use super::publish::copy_file;
 use super::{
     CheckInReport, CheckInRequest, CheckoutOps, EngineError, RecoveryCopy, RecoveryMeta, Result,
@@ -214,7 +214,7 @@ impl Workspace {
         let under = std::slice::from_ref(under);
         let sealed = drafts.iter().filter(|draft| selects(under, draft)).filter_map(|draft| {
             let Content::Staged(file) = &draft.content else { return None };
-            Some((draft, Sealed { checkout: actor.checkout, artifact: draft.artifact, file: file.clone() }))
+            Some((draft, sealed_save(actor, draft, file)))
         });
         let (drafts, sealed): (Vec<&DraftInfo>, Vec<Sealed>) = sealed.unzip();
         let mut report = SettleReport::default();

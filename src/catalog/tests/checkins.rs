@@ -405,3 +405,15 @@ fn refused_checks_change_nothing() {
     assert_eq!(world.catalog.head_change().unwrap().0, 1);
     assert!(is_held(ada.try_rename("b", "c", RenameMode::Replace)));
 }
+
+#[test]
+fn an_ambiguous_file_in_a_scratch_directory_stays_scratch() {
+    let world = world();
+    let ada = world.checkout("ada@home");
+    ada.mkdir("d.tmp");
+    let inside = ada.write_new("d.tmp/4913?", "x");
+    let outside = ada.write_new("4913?", "x");
+    let found = world.catalog.settled_provisional(ada.checkout, ada.actor().now.wall).unwrap();
+    assert_eq!(found, [outside.artifact]);
+    assert_ne!(inside.artifact, outside.artifact);
+}

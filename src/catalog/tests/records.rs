@@ -148,3 +148,24 @@ fn leases_are_listed_by_path() {
     let paths: Vec<_> = listed.into_iter().map(|(path, _)| path.unwrap().to_string()).collect();
     assert_eq!(paths, ["a", "new"]);
 }
+
+#[test]
+fn old_events_are_forgotten() {
+    let world = world();
+    let (at, kind) = (Timestamp(10), EventKind::StaleSave);
+    let note = || {
+        let event = NewEvent { at, kind, artifact: None, holder: None, detail: "" };
+        world.catalog.note(&event).unwrap();
+    };
+    note();
+    world
+        .catalog
+        .write(crate::catalog::Durability::Full, |tx| {
+            let sql = "UPDATE sqlite_sequence SET seq = 100999 WHERE name = 'event'";
+            tx.execute(sql, []).map(drop).map_err(super::super::error::doing("skip numbers"))
+        })
+        .unwrap();
+    note();
+    let numbers: Vec<i64> = world.catalog.events(0, 9).unwrap().iter().map(|event| event.seq).collect();
+    assert_eq!(numbers, [101_000]);
+}

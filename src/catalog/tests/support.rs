@@ -46,7 +46,13 @@ pub(super) fn blob(text: &str) -> Content {
 /// Names of backups and temporaries, as a policy would tell them.
 pub(super) fn class(name: &str) -> Scratch {
     let scratch = name.ends_with('~') || name.ends_with(".tmp") || name.ends_with('@');
-    if scratch { Scratch::Yes } else { Scratch::No }
+    if scratch {
+        Scratch::Yes
+    } else if name.ends_with('?') {
+        Scratch::Provisional
+    } else {
+        Scratch::No
+    }
 }
 
 impl World {

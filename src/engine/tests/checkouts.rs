@@ -167,3 +167,26 @@ fn keys_are_leased_by_name() {
     assert!(desk.workspace.release(&free, &ada).unwrap());
     assert!(!desk.workspace.release(&free, &ada).unwrap());
 }
+
+#[test]
+fn a_new_file_whose_directory_others_deleted_is_still_to_be_had() {
+    let desk = desk();
+    desk.import(&["keep"]);
+    let (ada, bob) = (desk.person("ada@home"), desk.person("bob@home"));
+    bob.create("d", Kind::Directory, Scratch::No);
+    bob.ops.check_in(&everything("m")).unwrap();
+    ada.create("d/new", Kind::File, Scratch::No);
+    ada.write("d/new", "ada");
+    desk.clock.advance_ms(60_001);
+    let dir = bob.get("d").unwrap();
+    let place = crate::catalog::Place { parent: dir.parent, name: dir.name };
+    desk.workspace.catalog().rmdir(&bob.actor(), &place).unwrap();
+    bob.ops.check_in(&everything("m")).unwrap();
+    let refused = ada.ops.check_in(&everything("m")).unwrap_err();
+    let why = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(why.contains("the directory d is not in the head tree"), "{why}");
+    assert_eq!(ada.ops.status(&ArtifactPath::root()).unwrap().drafts[0].path, path("d/new"));
+    ada.ops.save_as(&path("d/new"), &path("new")).unwrap();
+    ada.ops.check_in(&everything("m")).unwrap();
+    assert_eq!(desk.read("new", None), "ada");
+}

@@ -112,3 +112,18 @@ fn scratch_files_that_nothing_names_go_and_what_a_document_lost_stays() {
     assert!(live.exists() && !lost.exists() && !litter.exists());
     assert_eq!(desk.recovered_texts(), ["lost rows"]);
 }
+
+#[test]
+fn a_crash_between_the_note_and_the_rename_leaves_the_save_in_staging() {
+    let desk = desk();
+    desk.import(&["a"]);
+    let ada = desk.person("ada@home");
+    let file = ada.write("a", "saved");
+    let save = desk.workspace.catalog().staged_saves(ada.checkout).unwrap().remove(0);
+    let digest = crate::blobs::digest_of(b"saved");
+    desk.workspace.catalog().note_digests(&[(save, digest)]).unwrap();
+    assert!(desk.workspace.recover_checkout(ada.checkout).unwrap().is_empty());
+    assert!(file.exists());
+    desk.workspace.check_in(&ada.actor(), &Default::default()).unwrap();
+    assert_eq!(desk.read("a", None), "saved");
+}
