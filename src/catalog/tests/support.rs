@@ -76,6 +76,11 @@ impl World {
         tree_of(&self.catalog, crate::model::CheckoutId(0))
     }
 
+    /// A number that no other call returned.
+    pub(super) fn next(&self) -> u64 {
+        self.catalog.next_ino().unwrap().0
+    }
+
     pub(super) fn count_leases(&self) -> usize {
         self.catalog.leases(&LeaseFilter::default()).unwrap().len()
     }
@@ -156,8 +161,12 @@ impl Person {
         self.try_write_new(at, text).unwrap()
     }
 
+    pub(super) fn try_mkdir(&self, at: &str) -> Result<Entry> {
+        self.create(at, Kind::Directory, Content::None)
+    }
+
     pub(super) fn mkdir(&self, at: &str) -> Entry {
-        self.create(at, Kind::Directory, Content::None).unwrap()
+        self.try_mkdir(at).unwrap()
     }
 
     /// Saves new bytes of a file that is there, as an application that opens and writes it.
