@@ -17,7 +17,7 @@ use super::revert::forget_dir_time;
 use super::rows::DraftRow;
 use super::view::{self, execute, many, one};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
-use crate::model::{ArtifactPath, Attrs, ChangeNumber, Content, Kind, Seq, VersionInfo, VersionNumber};
+use crate::model::{ArtifactPath, Attrs, ChangeNumber, Content, Ino, Kind, Seq, VersionInfo, VersionNumber};
 
 /// What is to be checked in.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +30,9 @@ pub struct CheckIn {
     pub keep: bool,
     /// The head version that the author knowingly replaces by a draft of another base.
     pub onto: Option<VersionNumber>,
+    /// Inode numbers of drafts that applications still have open for writing: their bytes will go on changing, so the
+    /// versions get numbers of their own.
+    pub busy: Vec<Ino>,
 }
 
 /// What a check-in did.
@@ -223,7 +226,9 @@ impl CheckingIn<'_> {
             (None, ..) => Ok(None),
             (Some(_), Some(draft), _) if delta.is_modified() => {
                 let number = head::next_version(self.tx, delta.artifact)?;
-                Ok(Some(version_of(delta.artifact, number, draft)))
+                let ino =
+                    if self.request.busy.contains(&draft.ino) { fresh_ino(self.tx)? } else { draft.ino };
+                Ok(Some(VersionInfo { ino, ..version_of(delta.artifact, number, draft) }))
             }
             (Some(_), _, head) => Ok(head.as_ref().map(head::shown_version)),
         }
@@ -384,6 +389,13 @@ impl CheckingIn<'_> {
         let params = (artifact.0, self.actor.holder.as_str(), self.actor.checkout.0);
         execute(self.tx, "release a lease", sql, params).map(drop)
     }
+}
+
+/// A number that no inode and no artifact ever had.
+fn fresh_ino(tx: &Transaction<'_>) -> Result<Ino> {
+    let sql = "UPDATE meta SET value = value + 1 WHERE key = 'next_number' RETURNING value - 1";
+    let number: Option<i64> = one(tx, "take a number", sql, [], |row| row.get(0))?;
+    number.map(|number| Ino(number.unsigned_abs())).ok_or(CatalogError::NotFound)
 }
 
 /// The version that a draft becomes: it keeps its inode and its times.

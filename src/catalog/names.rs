@@ -56,8 +56,6 @@ pub struct RenameRequest {
     pub mode: RenameMode,
     /// Whether the old name (for exchanges) and the new one are scratch, unless the head tree has them.
     pub classes: (Scratch, Scratch),
-    /// Where the moved file's bytes are from now on, if they change their place with it.
-    pub content: Option<Content>,
     /// An identity for what needs a new one.
     pub spare: ArtifactId,
 }
@@ -132,8 +130,7 @@ impl Catalog {
         self.write_draft(actor, Durability::Grouped, |tx| {
             let source = view::lookup(tx, actor.checkout, from)?.ok_or(CatalogError::NotFound)?;
             let target = view::lookup(tx, actor.checkout, to)?;
-            let content = request.content.as_ref();
-            let renaming = Renaming { tx, actor, from, to, classes: request.classes, content, spare };
+            let renaming = Renaming { tx, actor, from, to, classes: request.classes, spare };
             match (request.mode, target) {
                 (RenameMode::NoReplace, Some(_)) => Err(CatalogError::Exists),
                 (RenameMode::Exchange, None) => Err(CatalogError::NotFound),
@@ -353,8 +350,6 @@ struct Renaming<'a> {
     to: &'a Place,
     /// Whether the old and the new name are scratch.
     classes: (Scratch, Scratch),
-    /// Where the moved file's bytes are from now on, if elsewhere.
-    content: Option<&'a Content>,
     spare: (Seq, ArtifactId),
 }
 
@@ -422,9 +417,6 @@ impl Renaming<'_> {
         self.take_whole(source)?;
         let mut body = Body::of(self.actor, source);
         body.attrs.ctime = self.actor.now.wall;
-        if let Some(content) = self.content {
-            body.content = content.clone();
-        }
         match target {
             Some(target) => {
                 self.take_whole(target)?;

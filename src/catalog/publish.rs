@@ -26,8 +26,8 @@ pub struct StagedSave {
 impl Catalog {
     /// The sealed saves of a checkout that are not known to be in the store.
     pub fn staged_saves(&self, checkout: CheckoutId) -> Result<Vec<StagedSave>> {
-        let sql = "SELECT artifact, staged, digest FROM draft
-            WHERE checkout = ?1 AND staged IS NOT NULL ORDER BY artifact";
+        let sql = "SELECT d.artifact, d.staged, s.digest FROM draft d LEFT JOIN sealed s ON s.file = d.staged
+            WHERE d.checkout = ?1 AND d.staged IS NOT NULL ORDER BY d.artifact";
         let read = |row: &Row<'_>| {
             Ok(StagedSave {
                 checkout,
@@ -40,29 +40,30 @@ impl Catalog {
     }
 
     /// Notes the digests of sealed saves, durably, before their files leave `staging/`.
-    pub fn note_digests(&self, saves: &[(StagedSave, Digest)]) -> Result<()> {
-        let sql = "UPDATE draft SET digest = ?4 WHERE checkout = ?1 AND artifact = ?2 AND staged = ?3";
+    pub fn note_digests(&self, saves: &[(String, Digest)]) -> Result<()> {
+        let sql = "INSERT OR REPLACE INTO sealed (file, digest) VALUES (?1, ?2)";
         self.write(Durability::Full, |tx| {
-            for (save, digest) in saves {
-                let params = (save.checkout.0, save.artifact.0, &save.file, digest.as_bytes());
-                execute(tx, "note a digest", sql, params)?;
+            for (file, digest) in saves {
+                execute(tx, "note a digest", sql, (file, digest.as_bytes()))?;
             }
             Ok(())
         })
     }
 
-    /// Makes sealed saves whose digests were noted blobs; tells of each whether it still is the draft's content.
+    /// Makes sealed saves whose digests were noted blobs; tells of each whether it still is a draft's content.
     ///
     /// A crash may take this back: then the noted digest tells that the bytes are in the store.
-    pub fn publish_noted(&self, saves: &[StagedSave]) -> Result<Vec<bool>> {
-        let sql = "UPDATE draft SET staged = NULL
-            WHERE checkout = ?1 AND artifact = ?2 AND staged = ?3 AND digest IS NOT NULL";
+    pub fn publish_noted(&self, files: &[String]) -> Result<Vec<bool>> {
+        let publish = "UPDATE draft SET digest = (SELECT digest FROM sealed WHERE file = ?1), staged = NULL
+            WHERE staged = ?1 AND EXISTS (SELECT 1 FROM sealed WHERE file = ?1)";
+        let forget = "DELETE FROM sealed WHERE file = ?1";
         self.write(Durability::Grouped, |tx| {
-            let publish = |save: &StagedSave| {
-                let params = (save.checkout.0, save.artifact.0, &save.file);
-                execute(tx, "publish a draft", sql, params).map(|rows| rows == 1)
-            };
-            saves.iter().map(publish).collect()
+            let mut current = Vec::with_capacity(files.len());
+            for file in files {
+                current.push(execute(tx, "publish a draft", publish, [file])? > 0);
+                execute(tx, "forget a noted digest", forget, [file])?;
+            }
+            Ok(current)
         })
     }
 

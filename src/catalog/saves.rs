@@ -3,12 +3,11 @@
 use rusqlite::Transaction;
 
 use super::leases;
-use super::names::forget_draft;
 use super::rows::{ContentColumns, content_columns, ino_code, kind_code, scratch_code, size_code};
 use super::view::{self, execute};
 use super::{Actor, Catalog, CatalogError, Durability, Result};
 use crate::model::{
-    Attrs, CheckoutId, Content, Digest, Entry, Generation, Ino, Layer, Lease, Scratch, Seq, Timestamp,
+    Attrs, CheckoutId, Content, Entry, Generation, Ino, Kind, Layer, Lease, Scratch, Seq, Timestamp,
     VersionNumber,
 };
 
@@ -79,46 +78,18 @@ impl Catalog {
         })
     }
 
-    /// Replaces a sealed staging file by the blob that it became; false if the draft has another content by now.
-    pub fn publish(&self, published: &[(CheckoutId, Seq, String, Digest)]) -> Result<Vec<bool>> {
-        let sql = "UPDATE draft SET digest = ?4, staged = NULL WHERE checkout = ?1 AND artifact = ?2 AND staged = ?3";
-        self.write(Durability::Full, |tx| {
-            let mut current = Vec::with_capacity(published.len());
-            for (checkout, artifact, staged, digest) in published {
-                let params = (checkout.0, artifact.0, staged, digest.as_bytes());
-                current.push(execute(tx, "publish a draft", sql, params)? == 1);
-            }
-            Ok(current)
-        })
-    }
-
     /// Sets attributes; on an artifact of the head tree that takes the lease and makes a draft.
     pub fn set_attrs(&self, actor: &Actor, artifact: Seq, change: AttrChange) -> Result<Entry> {
         self.write_draft(actor, Durability::Grouped, |tx| {
             let entry = view::entry_of(tx, actor.checkout, artifact)?.ok_or(CatalogError::NotFound)?;
+            if entry.kind == Kind::Directory && change.is_times() {
+                return set_dir_time(tx, actor, &entry, change);
+            }
             let base = base_of(&entry, entry.head);
-            let generation = if entry.head.is_some() && entry.scratch == Scratch::No {
-                Some(leases::take(tx, actor, artifact, base)?.generation)
-            } else {
-                draft_generation(&entry)
-            };
-            put_attrs(
-                tx,
-                actor,
-                &entry,
-                apply(&actor.attrs_of(&entry), change, actor.now.wall),
-                (base, generation),
-            )?;
+            let generation = attr_generation(tx, actor, &entry, base)?;
+            let attrs = apply(&actor.attrs_of(&entry), change, actor.now.wall);
+            put_attrs(tx, actor, &entry, attrs, (base, generation))?;
             view::entry_of(tx, actor.checkout, artifact)?.ok_or(CatalogError::NotFound)
-        })
-    }
-
-    /// Forgets the draft of an artifact that still has its head version; returns the entry as it was.
-    pub fn drop_draft(&self, checkout: CheckoutId, artifact: Seq) -> Result<Option<Entry>> {
-        self.write(Durability::Full, |tx| {
-            let entry = view::entry_of(tx, checkout, artifact)?;
-            forget_draft(tx, checkout, artifact)?;
-            Ok(entry)
         })
     }
 }
@@ -160,6 +131,42 @@ fn fence(
             Err(CatalogError::Held { artifact, lease }) => Err(CatalogError::LeaseLost { artifact, lease }),
             other => other.map(Some),
         },
+    }
+}
+
+impl AttrChange {
+    fn is_times(&self) -> bool {
+        self.mode.is_none() && self.uid.is_none() && self.gid.is_none()
+    }
+}
+
+/// The times of a directory are the checkout's own: they need no lease, and are no draft.
+fn set_dir_time(tx: &Transaction<'_>, actor: &Actor, entry: &Entry, change: AttrChange) -> Result<Entry> {
+    if let Some(mtime) = change.mtime {
+        let sql = "INSERT OR REPLACE INTO dir_time VALUES (?1, ?2, ?3)";
+        execute(tx, "set a directory's time", sql, (actor.checkout.0, entry.artifact.0, mtime.0))?;
+    }
+    Ok(Entry { attrs: apply(&actor.attrs_of(entry), change, actor.now.wall), ..entry.clone() })
+}
+
+/// The lease under which attributes change. One on a directory would stand for all below it, so its mode changes
+/// without, as long as nobody else holds it.
+fn attr_generation(
+    tx: &Transaction<'_>,
+    actor: &Actor,
+    entry: &Entry,
+    base: Option<VersionNumber>,
+) -> Result<Option<Generation>> {
+    let artifact = entry.artifact;
+    if entry.head.is_none() || entry.scratch != Scratch::No {
+        return Ok(draft_generation(entry));
+    }
+    if entry.kind != Kind::Directory {
+        return leases::take(tx, actor, artifact, base).map(|lease| Some(lease.generation));
+    }
+    match leases::blocker(tx, &actor.holder, artifact, actor.now)? {
+        Some(lease) => Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) }),
+        None => Ok(draft_generation(entry)),
     }
 }
 

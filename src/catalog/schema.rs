@@ -122,6 +122,12 @@ CREATE TABLE draft (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX draft_staged ON draft (staged) WHERE staged IS NOT NULL;
 
+-- The digest of a file of `staging/` that is on its way into the store, by its name: whatever row names the file.
+CREATE TABLE sealed (
+  file   TEXT PRIMARY KEY,
+  digest BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- Times of directories as one checkout sees them: its own creations and deletions move them at once.
 CREATE TABLE dir_time (
   checkout INTEGER NOT NULL REFERENCES checkout (id),

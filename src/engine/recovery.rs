@@ -94,7 +94,7 @@ impl Workspace {
                 None => false,
             };
             if stored {
-                self.in_catalog(self.catalog().publish_noted(&[save]))?;
+                self.in_catalog(self.catalog().publish_noted(&[save.file]))?;
             } else {
                 self.report_lost(&save, holder)?;
             }
