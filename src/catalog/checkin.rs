@@ -238,9 +238,7 @@ impl CheckingIn<'_> {
     fn clean_up(&self, delta: &Delta) -> Result<()> {
         super::names::forget_draft(self.tx, self.actor.checkout, delta.artifact)?;
         let Some(home) = delta.home() else {
-            let sql = "DELETE FROM name WHERE artifact = ?1 AND checkout = ?2";
-            let params = (delta.artifact.0, self.actor.checkout.0);
-            return execute(self.tx, "forget a name", sql, params).map(drop);
+            return head::unname(self.tx, delta.artifact, Some(self.actor.checkout));
         };
         if delta.is_deleted() {
             head::vacate(self.tx, &home)?;
@@ -248,7 +246,8 @@ impl CheckingIn<'_> {
             leases::drop_lease(self.tx, delta.artifact)?;
         } else if delta.is_moved() {
             head::vacate(self.tx, &home)?;
-            head::settle_name(self.tx, delta.artifact)?;
+            // It is there in every checkout now, whatever name one gave it before.
+            head::unname(self.tx, delta.artifact, None)?;
         }
         Ok(())
     }

@@ -236,7 +236,6 @@ fn give_way(tx: &Transaction<'_>, actor: &Actor, artifact: Seq, (seq, id): (Seq,
     // The number is the caller's spare one: whoever settles on a head's name needs no new artifact himself.
     let Some(elsewhere) = view::entry_of(tx, actor.checkout, artifact)? else { return Ok(()) };
     let place = Place { parent: elsewhere.parent, name: elsewhere.name.clone() };
-    forget_name(tx, actor.checkout, &place)?;
     forget_draft(tx, actor.checkout, artifact)?;
     add(tx, actor, &place, Body::of(actor, &elsewhere), elsewhere.scratch, (seq, id))
 }
