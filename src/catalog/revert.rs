@@ -9,6 +9,7 @@ use super::events::{self, EventKind, NewEvent};
 use super::head;
 use super::leases;
 use super::names::{self, NewEntry};
+use super::saves;
 use super::view::{self, execute, many};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
 use crate::model::{ArtifactPath, Content, Entry, Kind, ResourceKey, Seq, VersionInfo};
@@ -132,7 +133,7 @@ fn revert_all(tx: &Transaction<'_>, actor: &Actor, chosen: &[Delta]) -> Result<V
 
 fn revert_one(tx: &Transaction<'_>, actor: &Actor, delta: &Delta) -> Result<()> {
     let (checkout, artifact) = (actor.checkout, delta.artifact);
-    names::forget_draft(tx, checkout, artifact)?;
+    saves::forget_draft(tx, checkout, artifact)?;
     let sql = "DELETE FROM name WHERE artifact = ?1 AND checkout = ?2";
     execute(tx, "forget a name", sql, (artifact.0, checkout.0))?;
     if let Some(home) = delta.home() {

@@ -3,7 +3,6 @@
 use rusqlite::Transaction;
 
 use super::leases;
-use super::names::forget_draft;
 use super::rows::{ContentColumns, content_columns, ino_code, kind_code, scratch_code, size_code};
 use super::view::{self, execute};
 use super::{Actor, Catalog, CatalogError, Durability, Result};
@@ -185,6 +184,12 @@ fn put_attrs(
         [ino_code(entry.ino), kind_code(entry.kind), size_code(entry.size), scratch_code(entry.scratch)];
     let key = (actor.checkout, entry.artifact);
     insert_draft(tx, key, codes, &attrs, content_columns(&entry.content), fence)
+}
+
+/// Forgets what a checkout has saved of an artifact.
+pub(super) fn forget_draft(tx: &Transaction<'_>, checkout: CheckoutId, artifact: Seq) -> Result<()> {
+    let sql = "DELETE FROM draft WHERE checkout = ?1 AND artifact = ?2";
+    execute(tx, "forget a draft", sql, (checkout.0, artifact.0)).map(drop)
 }
 
 /// Writes a draft's row. `codes`: inode, kind, size and scratch class as they are stored.
