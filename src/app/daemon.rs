@@ -48,6 +48,9 @@ pub(super) fn run(
     readiness: &mut Option<Readiness>,
 ) -> Result<()> {
     logging::start("info");
+    if let Err(error) = sys::raise_open_files() {
+        tracing::warn!(%error, "can't raise the limit of open files");
+    }
     let runtime = Runtime::new().map_err(|source| AppError::Setup { doing: "start the runtime", source })?;
     let outcome = {
         let _inside = runtime.enter();
@@ -150,6 +153,7 @@ impl Daemon<'_> {
     /// Serves until the mount is gone, then flushes and ends.
     fn serve(self, mut causes: Causes) {
         let end = self.wait_for_end(&mut causes);
+        causes.refuse_requests();
         let Self { plan, runtime, vfs, mounted, timers, serving, .. } = self;
         let session = SessionEnd::of(mounted);
         match end {
@@ -207,7 +211,7 @@ impl Daemon<'_> {
             self.clock.sleep(BUSY_PAUSE);
         }
         tracing::warn!(
-            "files are still open: the mount is taken out of the tree, and what is not saved yet is lost to it"
+            "files are still open: the mount is taken out of the tree, and whoever has them open gets errors soon"
         );
         drain(&self.vfs);
         if let Err(error) = self.detach() {

@@ -21,9 +21,9 @@ use std::sync::Arc;
 
 use crate::cli::{Cli, Command, MountArgs};
 use crate::clock::SystemClock;
+use crate::commands;
 use crate::commands::error::CommandError;
 use crate::commands::place::Context;
-use crate::commands::{self};
 use crate::engine::Environment;
 use crate::ids::SystemIds;
 use error::Result;

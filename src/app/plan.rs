@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::error::{AppError, Result};
 use crate::cli::{CheckinMode, MountArgs};
 use crate::commands::error::CommandError;
-use crate::commands::place::{Context, MountTable, locate};
+use crate::commands::place::{Context, MountTable, locate_mountpoint};
 use crate::engine::Workspace;
 use crate::model::Holder;
 use crate::sys;
@@ -83,7 +83,7 @@ fn refuse_mounted(workspace: &Workspace, holder: &Holder) -> Result<()> {
 /// A mountpoint that is a directory, and on which no mount of ours is, dead or alive.
 fn free_mountpoint(context: &Context, argument: &Path) -> Result<PathBuf> {
     let failed = |source| CommandError::File { doing: "mount on", path: argument.to_owned(), source };
-    let path = locate(&context.mounts, &context.cwd, argument)?;
+    let path = locate_mountpoint(&context.mounts, &context.cwd, argument)?;
     clear_dead(&path)?;
     let path = fs::canonicalize(&path).map_err(failed)?;
     if !fs::metadata(&path).map_err(failed)?.is_dir() {

@@ -62,6 +62,13 @@ impl Causes {
         }
     }
 
+    /// Tells clients, now and later, that the mount is ending.
+    pub(super) fn refuse_requests(&mut self) {
+        self.requests.close();
+        // A request that is dropped is refused.
+        while self.requests.try_recv().is_ok() {}
+    }
+
     /// Waits for a signal alone.
     pub(super) async fn next_signal(&mut self) -> &'static str {
         signalled(&mut self.terminate, &mut self.interrupt, &mut self.hangup).await

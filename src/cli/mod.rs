@@ -32,37 +32,58 @@ const EXIT_STATUS: &str = "Exit status: 0 done, 1 failed, 2 wrong usage, 3 held 
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Create a workspace
+    ///
+    /// Makes WORKSPACE, and .leasehold in it. With --from, what lies in DIR becomes change 1.
     Init(InitArgs),
     /// Check in files and directories from elsewhere, as one change
     Import(ImportArgs),
     /// Show a checkout of a workspace as a directory
+    ///
+    /// Returns when the mount is usable; a process in the background serves it, and logs below .leasehold/log. A mount
+    /// whose process has died is replaced. A checkout has one mount at a time. SIGTERM and SIGINT flush, unmount, and
+    /// leave drafts and leases as they are. LEASEHOLD_LOG sets the level of the log (error, warn, info, debug, trace).
     Mount(MountArgs),
     /// Take a mount away; drafts and leases stay as they are
+    ///
+    /// Refuses while processes have files open in it, and names them. Tells what is still checked out. Returns when
+    /// every save is flushed and the mount's process has ended.
     #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
     /// Show drafts, leases, recovery copies and problems
     Status(StatusArgs),
     /// Take leases before editing, all or none
+    ///
+    /// Applications take a lease by themselves with their first write; this takes it earlier. Again, it renews it.
     Checkout(CheckoutArgs),
     /// Publish drafts as one change, and release their leases
+    ///
+    /// All or nothing. Refuses drafts that were made on an older version than the newest (exit status 4).
     Checkin(CheckinArgs),
     /// Keep a draft under another name, as a new artifact
     SaveAs(SaveAsArgs),
     /// Wait until saves are published
+    ///
+    /// Waits for check-ins on close as well. Fails if some files can't be settled, and names them.
     Settle(SettleArgs),
     /// Make a scratch file an artifact
     Add(AddArgs),
     /// Drop drafts, keep their bytes as recovery copies, and release their leases
+    ///
+    /// `leasehold recovered` lists the copies.
     Revert(RevertArgs),
     /// Show the changes, the newest first
     Log(LogArgs),
     /// Write a version of a file to standard output
+    ///
+    /// A file that is really named PATH@@N wins over version N of PATH.
     Cat(CatArgs),
     /// Make an old version the draft of its path
     Restore(RestoreArgs),
     /// List all leases
     Leases(LeasesArgs),
     /// Show, take or give back one lease
+    ///
+    /// A lease is on an artifact, or on any key of the form KIND:ID, to which its users give a meaning.
     Lease(LeaseArgs),
     /// List or fetch bytes that were written and are in no draft
     Recovered(RecoveredArgs),

@@ -66,6 +66,9 @@ pub enum CommandError {
     /// The daemon of the mount that the path is in has ended without unmounting.
     #[error("{}: in a dead mount; mount it again, or use -w", .0.display())]
     DeadMount(PathBuf),
+    /// The mount is another user's, and keeps everybody else out.
+    #[error("{}: another user's mount; act as that user, or use -w and --as", .0.display())]
+    ForeignMount(PathBuf),
     /// The path is another name (a bind mount) of a mount.
     #[error("{}: another name of the mount {}; unmount that one", path.display(), mountpoint.display())]
     Alias {
@@ -152,13 +155,15 @@ impl CommandError {
     }
 
     fn advice(&self) -> Option<String> {
-        let (Self::Engine(EngineError::Held { lease, .. } | EngineError::KeyHeld { lease, .. })
-        | Self::Held { lease, .. }) = self
-        else {
-            return None;
+        let (lease, act) = match self {
+            Self::Engine(EngineError::Held { lease, .. }) => (lease, "check in"),
+            Self::Engine(EngineError::KeyHeld { lease, .. }) | Self::Held { lease, .. } => {
+                (lease, "release it")
+            }
+            _ => return None,
         };
-        let lease = lease.as_ref()?;
-        Some(format!("ask {} to check in, or try again after that", lease.holder))
+        let holder = &lease.as_ref()?.holder;
+        Some(format!("ask {holder} to {act}, or try again after that"))
     }
 
     /// The error as one line, without the program's name: `OBJECT: fact; holder and expiry; what to do`.

@@ -12,6 +12,7 @@ use crate::engine::{ImportReport, ImportRequest};
 
 #[derive(Serialize)]
 pub(super) struct ImportForm {
+    /// Null if every file was there already.
     change: Option<i64>,
     files: u64,
     bytes: u64,
@@ -63,9 +64,10 @@ pub(super) fn print_report(out: &mut dyn Write, report: &ImportReport) -> io::Re
     for (path, reason) in &report.skipped {
         writeln!(out, "skipped {}: {}", one_line(&path.display().to_string()), one_line(reason))?;
     }
-    let (files, size) = (report.files, human_size(report.bytes));
+    let files = if report.files == 1 { "1 file".into() } else { format!("{} files", report.files) };
+    let size = human_size(report.bytes);
     match report.change {
-        Some(change) => writeln!(out, "change {change}: {files} files, {size}"),
-        None => writeln!(out, "nothing new in {files} files, {size}"),
+        Some(change) => writeln!(out, "change {change}: {files}, {size}"),
+        None => writeln!(out, "nothing new in {files}, {size}"),
     }
 }

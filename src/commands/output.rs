@@ -80,7 +80,7 @@ pub fn time_left(lease: &Lease, now: Instant) -> String {
     let seconds = left_ms / 1_000;
     match (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60) {
         (0, 0, 0, seconds) => format!("{seconds}s left"),
-        (0, 0, minutes, _) => format!("{minutes}m left"),
+        (0, 0, minutes, seconds) => format!("{minutes}m{seconds:02}s left"),
         (0, hours, minutes, _) => format!("{hours}h{minutes:02}m left"),
         (days, hours, _, _) => format!("{days}d{hours:02}h left"),
     }
@@ -117,7 +117,7 @@ mod tests {
         };
         assert_eq!(left(0), "ended");
         assert_eq!(left(59_999), "59s left");
-        assert_eq!(left(61_000), "1m left");
+        assert_eq!(left(61_000), "1m01s left");
         assert_eq!(left(8 * 3_600_000 - 1), "7h59m left");
         assert_eq!(left(50 * 3_600_000), "2d02h left");
     }

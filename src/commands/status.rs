@@ -137,7 +137,7 @@ mod tests {
             String::from_utf8(out).unwrap(),
             "ada@desk on /mnt/a\\x0ab (process 7, cached reads), change 4\n\
              drafts:\n  M!*  a/b.docx  on v3  2.00 KiB\n  D    c         on v3  2.00 KiB\n\
-             leases:\n  thread:1  bob@desk  2026-11-30T00:53:20Z  1m left\n\
+             leases:\n  thread:1  bob@desk  2026-11-30T00:53:20Z  1m30s left\n\
              scratch files: 2\n"
         );
     }

@@ -8,7 +8,7 @@ use super::checkin;
 use super::error::{CommandError, Result};
 use super::forms::{CheckInForm, DraftForm, Form, HostPathForm, LeaseStatusForm, all};
 use super::output::Printer;
-use super::place::{Context, Mount, holder_of_mount, locate};
+use super::place::{Context, Mount, holder_of_mount, locate_mountpoint};
 use super::remote::Remote;
 use super::status::{draft_rows, lease_rows, section};
 use super::users::{Target, users_of};
@@ -62,7 +62,7 @@ pub(super) fn run(args: &UmountArgs, context: &Context, out: &mut dyn Write) -> 
 }
 
 fn find_mount<'a>(context: &'a Context, argument: &Path) -> Result<&'a Mount> {
-    let path = locate(&context.mounts, &context.cwd, argument)?;
+    let path = locate_mountpoint(&context.mounts, &context.cwd, argument)?;
     let mount = context.mounts.on(&path).ok_or_else(|| CommandError::NotAMount(argument.to_owned()))?;
     let original = context.mounts.original(mount);
     if original.mountpoint == mount.mountpoint {

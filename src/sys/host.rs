@@ -45,6 +45,16 @@ pub fn close_stdout() -> io::Result<()> {
     check(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&null), libc::STDOUT_FILENO) }).map(drop)
 }
 
+/// Lets this process open as many files as it may (getrlimit(2), `RLIMIT_NOFILE`): a mount holds all its users' files.
+pub fn raise_open_files() -> io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for writing.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: `limit` is a valid rlimit.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }).map(drop)
+}
+
 /// Takes a mount out of the tree at once, though it may be busy (umount2(2), `MNT_DETACH`).
 ///
 /// A user who may not is helped by `fusermount3`.

@@ -19,13 +19,27 @@ pub fn process_of_thread(tid: u32) -> io::Result<ProcessKey> {
     process(tgid.ok_or_else(|| io::Error::other("no Tgid in /proc status"))?)
 }
 
-/// The process with this number, if it lives.
+/// The process with this number, if it lives; one that has ended and waits for its parent (a zombie) doesn't.
 pub fn process(pid: u32) -> io::Result<ProcessKey> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let stat = fs::read(format!("/proc/{pid}/stat"))?;
+    parse_stat(pid, &String::from_utf8_lossy(&stat))
+}
+
+fn parse_stat(pid: u32, stat: &str) -> io::Result<ProcessKey> {
     // The command in parentheses may hold spaces and parentheses: fields count from the last one.
     let (_, fields) = stat.rsplit_once(')').ok_or_else(|| io::Error::other("no command in /proc stat"))?;
-    let start = fields.split_ascii_whitespace().nth(19).and_then(|n| n.parse().ok());
+    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+    if has_ended(&fields) {
+        return Err(io::Error::from(io::ErrorKind::NotFound));
+    }
+    let start = fields.get(19).and_then(|n| n.parse().ok());
     Ok(ProcessKey { pid, start_ticks: start.ok_or_else(|| io::Error::other("no start time in /proc stat"))? })
+}
+
+/// Whether the state is Z or X, and no other thread of the process is left: those may still write (proc(5), fields 3, 20).
+fn has_ended(fields: &[&str]) -> bool {
+    let threads = fields.get(17).and_then(|n| n.parse().ok()).unwrap_or(1_u32);
+    matches!(fields.first(), Some(&("Z" | "X"))) && threads <= 1
 }
 
 /// The process that runs this code.
@@ -42,4 +56,40 @@ pub fn is_alive(key: ProcessKey) -> bool {
 pub fn effective_ids() -> (u32, u32) {
     // SAFETY: geteuid and getegid take nothing and can't fail.
     unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn fields_count_from_the_last_parenthesis() {
+        let stat = |state: &str, threads: u32| {
+            let middle = "1 ".repeat(14);
+            format!("7 (a) b) Z 1) {state} {middle}20 0 {threads} 0 4242 0")
+        };
+        let key = |state, threads| parse_stat(7, &stat(state, threads)).ok().map(|key| key.start_ticks);
+        assert_eq!(key("S", 1), Some(4242));
+        assert_eq!(key("Z", 1), None);
+        assert_eq!(key("Z", 3), Some(4242), "its other threads still run");
+    }
+
+    /// A daemon that was killed must not block the next mount until its parent, if it ever does, waits for it.
+    #[test]
+    fn a_zombie_is_not_alive() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let key = process(child.id()).unwrap();
+        assert!(is_alive(key));
+        child.kill().unwrap();
+        for _ in 0..500 {
+            if !is_alive(key) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert!(!is_alive(key));
+        child.wait().unwrap();
+    }
 }

@@ -6,6 +6,6 @@ mod site;
 mod version;
 
 pub use mounts::{Mount, MountTable};
-pub use paths::locate;
+pub use paths::{locate, locate_mountpoint};
 pub use site::{Context, Site, holder_of_mount, versioned_site};
 pub use version::{VersionSpec, split_version};

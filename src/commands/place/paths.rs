@@ -25,6 +25,11 @@ pub fn locate(mounts: &MountTable, cwd: &Path, argument: &Path) -> Result<PathBu
     }
 }
 
+/// Finds the mountpoint that an argument names; a slash at its end asks for nothing more, as a dead mount can't answer.
+pub fn locate_mountpoint(mounts: &MountTable, cwd: &Path, argument: &Path) -> Result<PathBuf> {
+    locate(mounts, cwd, &argument.components().collect::<PathBuf>())
+}
+
 /// Why a path can't be resolved; a dead mount is named as such.
 pub(super) fn unreadable(path: &Path, source: io::Error) -> CommandError {
     if sys::is_dead_mount(&source) {

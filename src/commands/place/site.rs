@@ -8,7 +8,7 @@ use super::paths::{in_mount, in_workspace, locate, unreadable};
 use super::{Mount, MountTable, VersionSpec, split_version};
 use crate::cli::{CheckoutOfArgs, WorkspaceArgs};
 use crate::engine::{CheckoutOps, EngineError, Environment, Workspace};
-use crate::model::{ArtifactPath, Holder};
+use crate::model::{ArtifactPath, Holder, ParseHolderError};
 use crate::sys;
 
 /// The extended attribute of a mount's root that names the holder of its checkout.
@@ -23,7 +23,7 @@ pub struct Context {
     /// `LEASEHOLD_WORKSPACE`, if it is set and not empty.
     pub workspace: Option<PathBuf>,
     /// `LEASEHOLD_CHECKOUT`, if it is set and not empty.
-    pub checkout: Option<String>,
+    pub checkout: Option<OsString>,
     /// The mounts of this namespace.
     pub mounts: MountTable,
 }
@@ -40,7 +40,7 @@ impl Context {
             environment,
             cwd: std::env::current_dir().map_err(here)?,
             workspace: variable("LEASEHOLD_WORKSPACE").map(PathBuf::from),
-            checkout: variable("LEASEHOLD_CHECKOUT").map(OsString::into_string).and_then(|r| r.ok()),
+            checkout: variable("LEASEHOLD_CHECKOUT"),
             mounts: MountTable::read().map_err(table)?,
         })
     }
@@ -59,9 +59,13 @@ impl Context {
     }
 
     fn checkout_name(&self, given: Option<&str>) -> Result<String> {
-        match given.or(self.checkout.as_deref()) {
-            Some(name) => Ok(name.to_owned()),
-            None => sys::host_name().map_err(|source| {
+        match (given, &self.checkout) {
+            (Some(name), _) => Ok(name.to_owned()),
+            (None, Some(name)) => name.clone().into_string().map_err(|name| {
+                let text = name.to_string_lossy().into_owned();
+                CommandError::BadHolder { text, source: ParseHolderError }
+            }),
+            (None, None) => sys::host_name().map_err(|source| {
                 let path = "/proc/sys/kernel/hostname".into();
                 CommandError::File { doing: "read", path, source }
             }),
@@ -146,7 +150,10 @@ fn login_name() -> String {
 /// The holder of the checkout that a mount shows, as the mount itself tells.
 pub fn holder_of_mount(mounts: &MountTable, mount: &Mount) -> Result<Holder> {
     let mountpoint = &mounts.original(mount).mountpoint;
-    let value = sys::xattr(mountpoint, HOLDER_XATTR).map_err(|source| unreadable(mountpoint, source))?;
+    let value = sys::xattr(mountpoint, HOLDER_XATTR).map_err(|source| match source.kind() {
+        std::io::ErrorKind::PermissionDenied => CommandError::ForeignMount(mountpoint.clone()),
+        _ => unreadable(mountpoint, source),
+    })?;
     let text = value.and_then(|bytes| String::from_utf8(bytes).ok());
     let text = text.ok_or_else(|| CommandError::NotAMount(mountpoint.clone()))?;
     text.parse().map_err(|source| CommandError::BadHolder { text, source })
@@ -225,4 +232,78 @@ pub fn versioned_site(
     let (index, spec) = if site.is_there(0) { (0, None) } else { (1, Some(spec)) };
     let path = site.paths[index].clone();
     Ok((site, path, spec))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::ids::SystemIds;
+
+    struct Place {
+        context: Context,
+        root: PathBuf,
+        _dir: tempfile::TempDir,
+    }
+
+    /// Two workspaces, `one` and `two`, and a working directory with neither above it.
+    fn place() -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let clock = Arc::new(SystemClock::new().unwrap());
+        let environment = Environment { clock, ids: Arc::new(SystemIds) };
+        for name in ["one", "two"] {
+            Workspace::init(&root.join(name), &environment).unwrap();
+        }
+        std::fs::create_dir_all(root.join("two/sub/dir")).unwrap();
+        std::fs::create_dir(root.join("plain")).unwrap();
+        let cwd = root.join("plain");
+        let mounts = MountTable::default();
+        let context = Context { environment, cwd, workspace: None, checkout: None, mounts };
+        Place { context, root, _dir: dir }
+    }
+
+    fn found(place: &Place, asked: Option<&str>, paths: &[&str]) -> Result<(PathBuf, Vec<String>)> {
+        let workspace = WorkspaceArgs { workspace: asked.map(PathBuf::from) };
+        let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+        let site = place.context.site(&workspace, &CheckoutOfArgs::default(), &paths)?;
+        let names = site.paths.iter().map(ToString::to_string).collect();
+        Ok((site.workspace.root().to_owned(), names))
+    }
+
+    #[test]
+    fn a_workspace_is_asked_for_or_set_or_above() {
+        let mut place = place();
+        assert!(matches!(found(&place, None, &[]), Err(CommandError::NoWorkspace(_))));
+        let names = vec!["a/x".to_owned()];
+        assert_eq!(found(&place, Some("../one"), &["a/x"]).unwrap(), (place.root.join("one"), names.clone()));
+        place.context.cwd = place.root.join("two/sub/dir");
+        assert_eq!(found(&place, None, &["a/x"]).unwrap(), (place.root.join("two"), names.clone()));
+        place.context.workspace = Some(place.root.join("one"));
+        assert_eq!(found(&place, None, &["a/x"]).unwrap(), (place.root.join("one"), names.clone()));
+        assert_eq!(found(&place, Some("../.."), &["a/x"]).unwrap(), (place.root.join("two"), names));
+    }
+
+    #[test]
+    fn what_is_no_workspace_is_named() {
+        let place = place();
+        for asked in ["../plain", "../missing"] {
+            let Err(CommandError::Engine(EngineError::NotAWorkspace(path))) = found(&place, Some(asked), &[])
+            else {
+                panic!("{asked} is a workspace")
+            };
+            assert!(path.ends_with(Path::new(asked).file_name().unwrap()), "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_holder_is_a_user_and_a_checkout() {
+        let mut place = place();
+        place.context.checkout = Some("desk".into());
+        let holder = |user, checkout| place.context.holder(user, checkout).unwrap().to_string();
+        assert_eq!(holder(Some("ada"), None), "ada@desk");
+        assert_eq!(holder(Some("ada"), Some("lab")), "ada@lab");
+        assert!(holder(None, None).ends_with("@desk"));
+        assert!(place.context.holder(Some("a\nb"), None).is_err());
+    }
 }

@@ -82,7 +82,8 @@ impl Remote {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
         stream.write_all(&line)?;
-        Ok(serde_json::from_slice(&read_answer(BufReader::new(stream))?)?)
+        let answer = read_answer(BufReader::new(stream)).map_err(name_silence)?;
+        Ok(serde_json::from_slice(&answer)?)
     }
 
     fn read<F: Form>(&self, form: F) -> Result<F::Value> {
@@ -92,6 +93,16 @@ impl Remote {
     fn bad_answer(&self, error: FormError) -> EngineError {
         let source = io::Error::new(io::ErrorKind::InvalidData, error);
         EngineError::File { doing: "understand the daemon at", path: self.run.join(&self.name), source }
+    }
+}
+
+/// A socket's timeout comes as "try again", which says nothing to people (socket(7), `SO_RCVTIMEO`).
+fn name_silence(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            io::Error::new(io::ErrorKind::TimedOut, "it is silent: stopped, or hanging")
+        }
+        _ => error,
     }
 }
 

@@ -155,23 +155,23 @@ impl ErrorForm {
 pub fn answer(ops: &dyn CheckoutOps, request: Request) -> Response {
     match perform(ops, request) {
         Ok(value) => Response::Ok(value),
-        Err(error) => Response::Error(error),
+        Err(error) => Response::Error(*error),
     }
 }
 
-impl From<FormError> for ErrorForm {
+impl From<FormError> for Box<ErrorForm> {
     fn from(error: FormError) -> Self {
-        Self::failed(format!("bad request: {error}"))
+        Self::new(ErrorForm::failed(format!("bad request: {error}")))
     }
 }
 
-impl From<EngineError> for ErrorForm {
+impl From<EngineError> for Box<ErrorForm> {
     fn from(error: EngineError) -> Self {
-        Self::of(&error)
+        Self::new(ErrorForm::of(&error))
     }
 }
 
-fn perform(ops: &dyn CheckoutOps, request: Request) -> Result<Value, ErrorForm> {
+fn perform(ops: &dyn CheckoutOps, request: Request) -> Result<Value, Box<ErrorForm>> {
     match request {
         Request::Status { under } => value_of(&StatusForm::of(&ops.status(&under.read()?)?)),
         Request::Checkout { paths } => value_of(&all::<LeaseForm>(&ops.checkout(&read_all(paths)?)?)),
@@ -185,12 +185,12 @@ fn perform(ops: &dyn CheckoutOps, request: Request) -> Result<Value, ErrorForm> 
         Request::Settle { under } => value_of(&SettleForm::of(&ops.settle(&under.read()?)?)),
         Request::Add { path } => value_of(&ops.add(&path.read()?)?),
         Request::Restore { path, version } => value_of(&ops.restore(&path.read()?, VersionNumber(version))?),
-        Request::Unmount { .. } => Err(ErrorForm::failed("a checkout can't unmount itself".into())),
+        Request::Unmount { .. } => Err(Box::new(ErrorForm::failed("a checkout can't unmount itself".into()))),
     }
 }
 
-fn value_of<T: Serialize>(value: &T) -> Result<Value, ErrorForm> {
-    serde_json::to_value(value).map_err(|error| ErrorForm::failed(error.to_string()))
+fn value_of<T: Serialize>(value: &T) -> Result<Value, Box<ErrorForm>> {
+    serde_json::to_value(value).map_err(|error| Box::new(ErrorForm::failed(error.to_string())))
 }
 
 #[cfg(test)]
