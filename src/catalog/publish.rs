@@ -1,9 +1,10 @@
 //! Drafts on their way into the store.
 //!
 //! A save is a file of `staging/` until it is a blob. Between the file's rename to its address and the commit that says
-//! so, only its digest tells where the bytes are: so the digest is noted in the row before the rename.
+//! so, only its digest tells where the bytes are: so the digest is noted before the rename. It is noted by the file's
+//! name, which is unique: a rename in the tree may give the file to another artifact's draft at any moment.
 
-use rusqlite::Row;
+use rusqlite::{Row, Transaction};
 
 use super::rows::digest_at;
 use super::view::{execute, many};
@@ -26,8 +27,8 @@ pub struct StagedSave {
 impl Catalog {
     /// The sealed saves of a checkout that are not known to be in the store.
     pub fn staged_saves(&self, checkout: CheckoutId) -> Result<Vec<StagedSave>> {
-        let sql = "SELECT artifact, staged, digest FROM draft
-            WHERE checkout = ?1 AND staged IS NOT NULL ORDER BY artifact";
+        let sql = "SELECT d.artifact, d.staged, n.digest FROM draft d LEFT JOIN noted_digest n ON n.staged = d.staged
+            WHERE d.checkout = ?1 AND d.staged IS NOT NULL ORDER BY d.artifact";
         let read = |row: &Row<'_>| {
             Ok(StagedSave {
                 checkout,
@@ -41,29 +42,27 @@ impl Catalog {
 
     /// Notes the digests of sealed saves, durably, before their files leave `staging/`.
     pub fn note_digests(&self, saves: &[(StagedSave, Digest)]) -> Result<()> {
-        let sql = "UPDATE draft SET digest = ?4 WHERE checkout = ?1 AND artifact = ?2 AND staged = ?3";
+        let sql = "INSERT OR REPLACE INTO noted_digest VALUES (?1, ?2)";
         self.write(Durability::Full, |tx| {
             for (save, digest) in saves {
-                let params = (save.checkout.0, save.artifact.0, &save.file, digest.as_bytes());
-                execute(tx, "note a digest", sql, params)?;
+                execute(tx, "note a digest", sql, (&save.file, digest.as_bytes()))?;
             }
             Ok(())
         })
     }
 
-    /// Makes sealed saves whose digests were noted blobs; tells of each whether it still is the draft's content.
+    /// Makes sealed saves whose digests were noted blobs; tells of each whether a draft still names it.
     ///
     /// A crash may take this back: then the noted digest tells that the bytes are in the store.
     pub fn publish_noted(&self, saves: &[StagedSave]) -> Result<Vec<bool>> {
-        let sql = "UPDATE draft SET staged = NULL
-            WHERE checkout = ?1 AND artifact = ?2 AND staged = ?3 AND digest IS NOT NULL";
-        self.write(Durability::Grouped, |tx| {
-            let publish = |save: &StagedSave| {
-                let params = (save.checkout.0, save.artifact.0, &save.file);
-                execute(tx, "publish a draft", sql, params).map(|rows| rows == 1)
-            };
-            saves.iter().map(publish).collect()
-        })
+        self.write(Durability::Grouped, |tx| saves.iter().map(|save| publish(tx, save)).collect())
+    }
+
+    /// Forgets noted digests of files that no draft names any more.
+    pub fn forget_stray_digests(&self) -> Result<()> {
+        let sql = "DELETE FROM noted_digest WHERE NOT EXISTS
+            (SELECT 1 FROM draft WHERE draft.staged = noted_digest.staged)";
+        self.write(Durability::Grouped, |tx| execute(tx, "forget digests", sql, ()).map(drop))
     }
 
     /// Replaces a draft's file of `scratch/` by the blob that holds a snapshot of it; false if it has another content.
@@ -79,4 +78,13 @@ impl Catalog {
         let params = (checkout.0, artifact.0, file, blob.0.as_bytes(), super::rows::size_code(blob.1));
         self.write(Durability::Full, |tx| execute(tx, "publish a draft", sql, params).map(|rows| rows == 1))
     }
+}
+
+fn publish(tx: &Transaction<'_>, save: &StagedSave) -> Result<bool> {
+    let sql =
+        "UPDATE draft SET digest = (SELECT digest FROM noted_digest n WHERE n.staged = ?2), staged = NULL
+        WHERE checkout = ?1 AND staged = ?2 AND EXISTS (SELECT 1 FROM noted_digest n WHERE n.staged = ?2)";
+    let named = execute(tx, "publish a draft", sql, (save.checkout.0, &save.file))? > 0;
+    execute(tx, "forget a digest", "DELETE FROM noted_digest WHERE staged = ?1", [&save.file])?;
+    Ok(named)
 }

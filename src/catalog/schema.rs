@@ -122,6 +122,12 @@ CREATE TABLE draft (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX draft_staged ON draft (staged) WHERE staged IS NOT NULL;
 
+-- Digests of sealed saves, noted before their files leave staging/: a rename may give the file to another draft meanwhile.
+CREATE TABLE noted_digest (
+  staged TEXT PRIMARY KEY,
+  digest BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- Times of directories as one checkout sees them: its own creations and deletions move them at once.
 CREATE TABLE dir_time (
   checkout INTEGER NOT NULL REFERENCES checkout (id),

@@ -99,7 +99,7 @@ impl Workspace {
                 self.report_lost(&save, holder)?;
             }
         }
-        Ok(())
+        self.in_catalog(self.catalog().forget_stray_digests())
     }
 
     /// After a power cut the sealing rename may be undone: then the working name has the bytes.
