@@ -7,6 +7,12 @@ use super::view::{execute, many};
 use super::{Catalog, Durability, Result};
 use crate::model::{Holder, Seq, Timestamp};
 
+/// How many events are kept; older ones are forgotten.
+const KEPT: i64 = 100_000;
+
+/// After how many events the old ones are looked for.
+const TRIM_EVERY: i64 = 1_000;
+
 /// What sort of thing an event tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventKind {
@@ -122,5 +128,11 @@ pub(super) fn append(tx: &Transaction<'_>, event: &NewEvent<'_>) -> Result<()> {
         event.holder.map(Holder::as_str),
         event.detail,
     );
-    execute(tx, "append an event", sql, params).map(drop)
+    execute(tx, "append an event", sql, params)?;
+    let newest = tx.last_insert_rowid();
+    if newest % TRIM_EVERY == 0 { forget_up_to(tx, newest - KEPT) } else { Ok(()) }
+}
+
+fn forget_up_to(tx: &Transaction<'_>, seq: i64) -> Result<()> {
+    execute(tx, "forget events", "DELETE FROM event WHERE seq <= ?1", [seq]).map(drop)
 }

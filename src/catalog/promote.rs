@@ -42,9 +42,13 @@ impl Catalog {
         })
     }
 
-    /// Provisional entries of a checkout that nobody changed since `before`: now they count as documents.
+    /// Provisional entries of a checkout that nobody changed since `before`, and that no scratch directory holds: they
+    /// count as documents now.
     pub fn settled_provisional(&self, checkout: CheckoutId, before: Timestamp) -> Result<Vec<Seq>> {
-        let sql = "SELECT artifact FROM draft WHERE checkout = ?1 AND scratch = 1 AND ctime <= ?2";
+        let sql = "SELECT d.artifact FROM draft d WHERE d.checkout = ?1 AND d.scratch = 1 AND d.ctime <= ?2
+            AND NOT EXISTS (SELECT 1 FROM name n
+              JOIN draft dir ON dir.checkout = n.checkout AND dir.artifact = n.parent AND dir.scratch <> 0
+              WHERE n.artifact = d.artifact AND n.checkout = d.checkout)";
         self.read(|conn| {
             view::many(conn, "list provisional files", sql, (checkout.0, before.0), |row| row.get(0).map(Seq))
         })

@@ -1,7 +1,7 @@
 use super::history::changed_item;
 use super::{CheckInReport, CheckInRequest, EngineError, Result, Sealed, Workspace};
 use crate::catalog::{Actor, CatalogError, CheckIn, CheckedIn, DraftInfo};
-use crate::model::{ArtifactPath, Content, Seq, Timestamp};
+use crate::model::{ArtifactPath, Content, Timestamp};
 
 impl Workspace {
     /// Checks in drafts that nobody is writing to, after bringing their bytes into the store.
@@ -11,9 +11,9 @@ impl Workspace {
         self.promote_settled(actor)?;
         let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
         self.check_paths(actor, &drafts, &request.paths)?;
-        for draft in drafts.iter().filter(|draft| selects(&request.paths, draft)) {
-            self.publish_draft(actor, draft)?;
-        }
+        let selected: Vec<&DraftInfo> =
+            drafts.iter().filter(|draft| selects(&request.paths, draft)).collect();
+        self.publish_drafts(actor, &selected)?;
         let checked_in = self.check_in_published(actor, request, &drafts)?;
         self.wake();
         let items = checked_in.items.iter();
@@ -43,24 +43,25 @@ impl Workspace {
                 _ => None,
             };
             match unpublished {
-                Some(position) => self.publish_draft(actor, left.swap_remove(position))?,
+                Some(position) => self.publish_drafts(actor, &[left.swap_remove(position)])?,
                 None => return Err(self.refusal(Some(actor.checkout), &first, error)),
             }
         }
     }
 
-    /// Brings the bytes of one draft into the store.
-    pub(super) fn publish_draft(&self, actor: &Actor, draft: &DraftInfo) -> Result<()> {
-        match &draft.content {
-            Content::Staged(file) => self.publish_staged(actor, draft.artifact, file),
-            Content::Direct(file) => self.publish_direct(actor.checkout, draft.artifact, draft.base, file),
-            Content::None | Content::Blob(_) | Content::Target(_) => Ok(()),
+    /// Brings the bytes of drafts into the store.
+    fn publish_drafts(&self, actor: &Actor, drafts: &[&DraftInfo]) -> Result<()> {
+        let mut sealed = Vec::new();
+        for draft in drafts {
+            match &draft.content {
+                Content::Staged(file) => sealed.push(sealed_save(actor, draft, file)),
+                Content::Direct(file) => {
+                    self.publish_direct(actor.checkout, draft.artifact, draft.base, file)?;
+                }
+                Content::None | Content::Blob(_) | Content::Target(_) => {}
+            }
         }
-    }
-
-    fn publish_staged(&self, actor: &Actor, artifact: Seq, file: &str) -> Result<()> {
-        let sealed = Sealed { checkout: actor.checkout, artifact, file: file.to_owned() };
-        for published in self.publish(&[sealed])? {
+        for published in self.publish(&sealed)? {
             published?;
         }
         Ok(())
@@ -95,6 +96,10 @@ impl Workspace {
         }
         Ok(())
     }
+}
+
+pub(super) fn sealed_save(actor: &Actor, draft: &DraftInfo, file: &str) -> Sealed {
+    Sealed { checkout: actor.checkout, artifact: draft.artifact, file: file.to_owned() }
 }
 
 /// Whether a request for some paths (none: everything) names a draft.

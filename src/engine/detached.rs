@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::checkin::selects;
+use super::checkin::{sealed_save, selects};
 use super::publish::copy_file;
 use super::{
     CheckInReport, CheckInRequest, CheckoutOps, EngineError, RecoveryCopy, RecoveryMeta, Result,
@@ -146,16 +146,21 @@ impl Workspace {
         let base = draft.and_then(|draft| draft.base);
         let name = self.copy_name(actor.checkout, artifact, base);
         let copy = self.layout().staging().join(name.to_string());
-        match content {
+        let source = match content {
             Content::None | Content::Target(_) => return Ok(None),
-            Content::Staged(file) => copy_file(&self.layout().staging().join(file), &copy)?,
-            Content::Direct(file) => copy_file(&self.layout().scratch().join(file), &copy)?,
+            Content::Staged(file) => self.layout().staging().join(file),
+            Content::Direct(file) => self.layout().scratch().join(file),
             Content::Blob(digest) => {
                 // Reading verifies: a corrupt blob must not become a recovery copy in silence.
                 self.blobs().get(digest)?;
-                copy_file(&self.blobs().path_of(digest), &copy)?;
+                self.blobs().path_of(digest)
             }
+        };
+        if !source.exists() {
+            tracing::error!(path = %source.display(), "the bytes of a draft are gone");
+            return Ok(None);
         }
+        copy_file(&source, &copy)?;
         if copy.metadata().is_ok_and(|metadata| metadata.len() == 0) {
             return super::files::remove_file(&copy).map(|()| None);
         }
@@ -209,7 +214,7 @@ impl Workspace {
         let under = std::slice::from_ref(under);
         let sealed = drafts.iter().filter(|draft| selects(under, draft)).filter_map(|draft| {
             let Content::Staged(file) = &draft.content else { return None };
-            Some((draft, Sealed { checkout: actor.checkout, artifact: draft.artifact, file: file.clone() }))
+            Some((draft, sealed_save(actor, draft, file)))
         });
         let (drafts, sealed): (Vec<&DraftInfo>, Vec<Sealed>) = sealed.unzip();
         let mut report = SettleReport::default();

@@ -149,7 +149,8 @@ struct Found {
     path: ArtifactPath,
     kind: Kind,
     mode: u32,
-    mtime: Timestamp,
+    /// What it was when it was found.
+    stamp: Stamp,
     /// The target of a symlink; files have none yet.
     content: Content,
     size: u64,
@@ -157,7 +158,8 @@ struct Found {
 
 impl Found {
     fn item(&self, content: Content, size: u64) -> ImportItem {
-        let Self { ref path, kind, mode, mtime, .. } = *self;
+        let Self { ref path, kind, mode, stamp, .. } = *self;
+        let mtime = Timestamp(stamp.mtime_ns);
         ImportItem { path: path.clone(), kind, mode, mtime, content, size }
     }
 }
@@ -267,13 +269,12 @@ fn found(host: PathBuf, path: &ArtifactPath, metadata: &Metadata) -> io::Result<
     } else {
         (Kind::File, Content::None, metadata.len())
     };
-    let mtime = Stamp::of(metadata).mtime_ns;
     Ok(Found {
         host,
         path: path.clone(),
         kind,
         mode: metadata.mode() & 0o7777,
-        mtime: Timestamp(mtime),
+        stamp: Stamp::of(metadata),
         content,
         size,
     })
@@ -288,17 +289,52 @@ struct Source {
 impl Source {
     fn open<'s>(found: &Found) -> io::Result<Box<dyn Read + 's>> {
         let file = crate::sys::open_regular(&found.host)?;
-        let before = Stamp::of(&file.metadata()?);
-        Ok(Box::new(Self { file, before }))
+        if Stamp::of(&file.metadata()?) != found.stamp {
+            return Err(changed());
+        }
+        Ok(Box::new(Self { file, before: found.stamp }))
     }
+}
+
+fn changed() -> io::Error {
+    io::Error::other("it changed while it was read")
 }
 
 impl Read for Source {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read(buffer)?;
         if count == 0 && !buffer.is_empty() && Stamp::of(&self.file.metadata()?) != self.before {
-            return Err(io::Error::other("it changed while it was read"));
+            return Err(changed());
         }
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found_at(host: &Path) -> Found {
+        found(host.to_owned(), &ArtifactPath::root(), &fs::symlink_metadata(host).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_changes_or_goes_while_it_is_read_is_no_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("f");
+        fs::write(&file, "before").unwrap();
+        let walked = found_at(&file);
+        fs::write(&file, "changed since the walk").unwrap();
+        assert!(Source::open(&walked).is_err());
+        let mut source = Source::open(&found_at(&file)).unwrap();
+        io::Write::write_all(&mut fs::OpenOptions::new().append(true).open(&file).unwrap(), b"+").unwrap();
+        assert!(source.read_to_end(&mut Vec::new()).is_err());
+        let walked = found_at(&file);
+        fs::remove_file(&file).unwrap();
+        assert!(Source::open(&walked).is_err());
+        let whole = stored_file(&walked, Err(BlobError::Source { source: changed() }));
+        assert!(
+            matches!(whole, Ok(Stored::Skipped(why)) if why == "can't be read: it changed while it was read")
+        );
     }
 }

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::error::Error;
 use std::fs::{self, File};
 use std::io;
@@ -33,11 +34,11 @@ impl Workspace {
         let staged: Vec<StagedSave> = saves.iter().map(staged_save).collect();
         let paths: Vec<PathBuf> =
             staged.iter().map(|save| self.layout().staging().join(&save.file)).collect();
+        let by_path: HashMap<&Path, &StagedSave> = paths.iter().map(PathBuf::as_path).zip(&staged).collect();
         let mut note = |digests: &[(PathBuf, Digest)]| {
-            let noted: Vec<(StagedSave, Digest)> = digests
-                .iter()
-                .filter_map(|(path, digest)| Some((staged.get(position(&paths, path)?)?.clone(), *digest)))
-                .collect();
+            let save = |path: &PathBuf| by_path.get(path.as_path()).copied().cloned();
+            let noted: Vec<(StagedSave, Digest)> =
+                digests.iter().filter_map(|(path, digest)| Some((save(path)?, *digest))).collect();
             self.catalog().note_digests(&noted).map_err(|e| Arc::new(e) as Arc<dyn Error + Send + Sync>)
         };
         let adopted = self.blobs().adopt_noting(&paths, &mut note);
@@ -87,10 +88,6 @@ impl Workspace {
 fn staged_save(sealed: &Sealed) -> StagedSave {
     let Sealed { checkout, artifact, file } = sealed.clone();
     StagedSave { checkout, artifact, file, digest: None }
-}
-
-fn position(paths: &[PathBuf], path: &Path) -> Option<usize> {
-    paths.iter().position(|known| known == path)
 }
 
 /// Copies a file's bytes to a new file of mode 0600; shares the blocks where the filesystem can.

@@ -1,1 +1,6 @@
-
+mod checkins;
+mod dances;
+mod imports;
+mod laws;
+mod records;
+mod support;

@@ -1,1 +1,5 @@
-
+mod checkouts;
+mod imports;
+mod recoveries;
+mod support;
+mod workspaces;
