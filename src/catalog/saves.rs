@@ -91,6 +91,23 @@ impl Catalog {
         })
     }
 
+    /// Notes the sizes that files of `scratch/` have, where a crash left the rows behind, with their times.
+    pub fn note_direct_sizes(
+        &self,
+        checkout: CheckoutId,
+        files: &[(Seq, String, u64, Timestamp)],
+    ) -> Result<()> {
+        let sql = "UPDATE draft SET size = ?4, mtime = ?5
+            WHERE checkout = ?1 AND artifact = ?2 AND direct = ?3 AND size <> ?4";
+        self.write(Durability::Grouped, |tx| {
+            for (artifact, file, size, mtime) in files {
+                let params = (checkout.0, artifact.0, file, size_code(*size), mtime.0);
+                execute(tx, "note a size", sql, params)?;
+            }
+            Ok(())
+        })
+    }
+
     /// Sets attributes; on an artifact of the head tree that takes the lease and makes a draft.
     pub fn set_attrs(&self, actor: &Actor, artifact: Seq, change: AttrChange) -> Result<Entry> {
         self.write_draft(actor, Durability::Grouped, |tx| {

@@ -20,7 +20,6 @@ pub type Sys<T> = Result<T, Errno>;
 
 pub const EACCES: Errno = Errno(libc::EACCES);
 pub const EBUSY: Errno = Errno(libc::EBUSY);
-pub const EEXIST: Errno = Errno(libc::EEXIST);
 pub const EIO: Errno = Errno(libc::EIO);
 pub const ENODATA: Errno = Errno(libc::ENODATA);
 pub const ENOENT: Errno = Errno(libc::ENOENT);

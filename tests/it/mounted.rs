@@ -418,7 +418,7 @@ impl Mount {
         if let Some(mut child) = self.child.take() {
             child.wait().unwrap();
         }
-        eventually("the daemon's end", || (!is_running(daemon)).then_some(()));
+        eventually("the daemon's end", || (!sys::is_alive(daemon)).then_some(()));
     }
 }
 
@@ -455,17 +455,10 @@ fn take_away(at: &Path) {
 /// Waits for a daemon that has lost its mount, and kills one that stays.
 fn end(daemon: ProcessKey) {
     let deadline = Instant::now() + Duration::from_secs(5);
-    while is_running(daemon) && Instant::now() < deadline {
+    while sys::is_alive(daemon) && Instant::now() < deadline {
         std::thread::sleep(POLL);
     }
-    if is_running(daemon) {
+    if sys::is_alive(daemon) {
         kernel::kill(i32::try_from(daemon.pid).unwrap(), libc::SIGKILL);
     }
-}
-
-/// Whether a process still runs; one that nobody has waited for yet does not.
-fn is_running(process: ProcessKey) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
-    let is_zombie = stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with(['Z', 'X']));
-    !is_zombie && sys::is_alive(process)
 }

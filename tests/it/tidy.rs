@@ -32,14 +32,13 @@ const LAYERS: [(&str, &[&str]); 13] = [
 ];
 
 /// Crates and words that one module alone may use.
-const ROOMS: [(&str, &str); 7] = [
+const ROOMS: [(&str, &str); 6] = [
     ("fuser", "src/fuse/"),
     ("rusqlite", "src/catalog/"),
     ("sha2", "src/blobs/"),
     ("libc", "src/sys/"),
     ("unsafe", "src/sys/"),
     ("tokio", "src/app/"),
-    ("clap", "src/c"),
 ];
 
 const MAX_FILE_LINES: usize = 800;
