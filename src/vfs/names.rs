@@ -294,15 +294,21 @@ impl Vfs {
         if source.artifact != moved.artifact {
             self.forget_switch(source.artifact);
         }
-        let content_changed = {
+        let before = {
             let mut state = claim.node.lock();
             state.lease = if state.artifact == moved.artifact { state.lease } else { None };
+            if !matches!(moved.content, Content::Direct(_)) {
+                state.end_in_place();
+            }
             let before = state.content.clone();
             state.refresh(moved, self.shown_attrs(moved));
-            before != moved.content
+            before
         };
-        if content_changed {
+        if before != moved.content {
             self.publish_later(moved);
+        }
+        if matches!(before, Content::Direct(_)) {
+            self.delete_files(&before, Some(&moved.content));
         }
     }
 

@@ -234,6 +234,16 @@ impl State {
         matches!(self.content, Content::Direct(_))
     }
 
+    /// What was written in place is a save now, and maybe a blob: the next bytes go to a copy.
+    pub fn end_in_place(&mut self) {
+        if !self.is_direct() || self.is_dirty() {
+            return;
+        }
+        if let Some(working) = self.working.take() {
+            self.file = (self.handles > 0).then_some(working.file);
+        }
+    }
+
     /// Takes over what the catalog says of the node's name, but for bytes that are not saved.
     pub fn refresh(&mut self, entry: &Entry, attrs: Attrs) {
         self.artifact = entry.artifact;
