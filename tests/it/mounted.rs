@@ -261,9 +261,13 @@ impl Workspace {
         }
     }
 
-    /// The changes that touched a path, the newest first.
+    /// The changes that touched a path, the newest first; none where the head tree has no such path.
     pub fn log(&self, path: &str) -> Vec<Value> {
-        self.run(&["log", path, "--json"]).json().as_array().unwrap().clone()
+        let ran = self.run(&["log", path, "--json"]);
+        if ran.status == 1 && ran.stderr.contains("no such file") {
+            return Vec::new();
+        }
+        ran.json().as_array().unwrap().clone()
     }
 
     /// The recovery copies.

@@ -21,11 +21,19 @@ impl SourceFile {
     fn read(root: &Path, path: &Path) -> Self {
         let text = fs::read_to_string(path).unwrap();
         let path = path.strip_prefix(root).unwrap().to_owned();
-        let is_test =
-            path.components().any(|part| matches!(part.as_os_str().to_str(), Some("tests" | "tests.rs")));
-        let lines_before_tests = if is_test { 0 } else { lines_before_tests(&text) };
+        let lines_before_tests = lines_before_tests(&text);
         let (code, uncommented) = (blank(&text, true), blank(&text, false));
         Self { path, text, code, uncommented, lines_before_tests }
+    }
+
+    /// The modules that the file declares for tests alone, in files of their own.
+    fn modules_of_tests(&self) -> Vec<Vec<String>> {
+        let lines: Vec<&str> = self.code.lines().map(str::trim).collect();
+        let declared = lines.windows(2).filter(|pair| pair[0] == "#[cfg(test)]").filter_map(|pair| {
+            let name = pair[1].strip_suffix(';')?.rsplit_once("mod ")?.1;
+            Some([self.module(), vec![name.to_owned()]].concat())
+        });
+        declared.collect()
     }
 
     /// The lines before the tests, numbered from 1, of one of the texts.
@@ -55,7 +63,14 @@ pub fn all() -> Vec<SourceFile> {
     let mut paths = Vec::new();
     find(&root.join("src"), &mut paths);
     paths.sort();
-    paths.iter().map(|path| SourceFile::read(root, path)).collect()
+    let mut files: Vec<SourceFile> = paths.iter().map(|path| SourceFile::read(root, path)).collect();
+    let tests: Vec<Vec<String>> = files.iter().flat_map(SourceFile::modules_of_tests).collect();
+    for file in &mut files {
+        if tests.iter().any(|test| file.module().starts_with(test)) {
+            file.lines_before_tests = 0;
+        }
+    }
+    files
 }
 
 fn find(dir: &Path, found: &mut Vec<PathBuf>) {
