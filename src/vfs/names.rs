@@ -194,6 +194,9 @@ impl Vfs {
         self.forget_switch(entry.artifact);
         let node = self.nodes.get_or_insert(entry.ino, || Node::of(&entry, entry.attrs));
         node.lock().lookups += 1;
+        if kind != Kind::File {
+            self.check_in_later(entry.artifact, entry.scratch);
+        }
         Ok(node)
     }
 
@@ -255,6 +258,9 @@ impl Vfs {
 
     /// The node of a name that is no more goes on for who has it open; its files go at once.
     pub(super) fn after_removal(&self, gone: &Entry) {
+        if gone.head.is_some() {
+            self.check_in_gone_later(gone.artifact, gone.scratch);
+        }
         let working = self.nodes.switched(gone.artifact);
         self.forget_switch(gone.artifact);
         let node = working.or_else(|| self.nodes.get(gone.ino));
@@ -303,6 +309,8 @@ impl Vfs {
         }
         drop(claims);
         self.seen.note_author(caller, renamed.moved.artifact, self.now());
+        self.check_in_gone_later(renamed.source.artifact, renamed.source.scratch);
+        self.check_in_later(renamed.moved.artifact, renamed.moved.scratch);
         if let Some(replaced) = renamed.replaced.filter(|replaced| replaced.ino != renamed.moved.ino) {
             self.after_removal(&replaced);
         }

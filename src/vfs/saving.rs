@@ -94,12 +94,12 @@ impl Vfs {
         }
         self.give_back_unused(node);
         self.settle_name(node);
-        let (artifact, to_check_in) = {
+        let (artifact, scratch, drafted) = {
             let state = node.lock();
-            (state.artifact, state.drafted && state.scratch == Scratch::No)
+            (state.artifact, state.scratch, state.drafted)
         };
-        if self.options.checkin_on_close && to_check_in {
-            self.pending.add_checkin(artifact, self.checkin_deadline());
+        if drafted {
+            self.check_in_later(artifact, scratch);
         }
     }
 
