@@ -82,12 +82,12 @@ need_test_user() {
     getent passwd "$TEST_USER" >/dev/null || as_root useradd --create-home --shell /bin/bash "$TEST_USER"
 }
 
-# Runs a command as the ordinary test user, with that user's home.
+# Runs a command as the ordinary test user, in that user's home: where the sources are that user may not be let in.
 as_test_user() {
     local home
     home=$(getent passwd "$TEST_USER" | cut -d: -f6)
     setpriv --reuid "$TEST_USER" --regid "$TEST_USER" --init-groups \
-        env -u SUDO_USER HOME="$home" USER="$TEST_USER" LOGNAME="$TEST_USER" "$@"
+        env --chdir="$home" -u SUDO_USER HOME="$home" USER="$TEST_USER" LOGNAME="$TEST_USER" "$@"
 }
 
 # Says whether DIR is a mount point now. Reads the kernel's list, since a dead mount can't be asked.
