@@ -6,6 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use super::{EngineError, Result};
+use crate::sys;
 
 /// For `map_err`: names what failed, and on which file.
 pub(super) fn file_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> EngineError {
@@ -27,5 +28,16 @@ pub(super) fn remove_file(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error("remove", path)(error)),
         _ => Ok(()),
+    }
+}
+
+/// Refuses a directory on a network filesystem, where SQLite's log would not work.
+pub(super) fn check_filesystem(dir: &File, root: &Path) -> Result<()> {
+    match sys::network_filesystem(dir).map_err(file_error("examine", root))? {
+        Some(kind) => Err(EngineError::Refused(format!(
+            "{}: a workspace can't be on {kind}, since its catalog needs a local filesystem",
+            root.display()
+        ))),
+        None => Ok(()),
     }
 }

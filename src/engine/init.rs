@@ -6,8 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::files::{file_error, make_private_dir, sync_dir};
-use super::workspace::check_filesystem;
+use super::files::{check_filesystem, file_error, make_private_dir, sync_dir};
 use super::{EngineError, Environment, Layout, Result};
 use crate::blobs::{DiskStore, MemoryStamps};
 use crate::catalog::Catalog;

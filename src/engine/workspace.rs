@@ -1,9 +1,9 @@
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::files::file_error;
+use super::files::{check_filesystem, file_error};
 use super::stamps::CatalogStamps;
 use super::{EngineError, Layout, Result, init};
 use crate::blobs::{DiskStore, Faults};
@@ -176,15 +176,4 @@ fn stale(path: ArtifactPath, base: VersionNumber, head: VersionNumber) -> Engine
         return EngineError::DeletedMeanwhile { path, base };
     }
     EngineError::Stale { path, base, head }
-}
-
-/// Refuses a directory on a network filesystem, where SQLite's log would not work.
-pub(super) fn check_filesystem(dir: &File, root: &Path) -> Result<()> {
-    match sys::network_filesystem(dir).map_err(file_error("examine", root))? {
-        Some(kind) => Err(EngineError::Refused(format!(
-            "{}: a workspace can't be on {kind}, since its catalog needs a local filesystem",
-            root.display()
-        ))),
-        None => Ok(()),
-    }
 }

@@ -139,7 +139,11 @@ impl Vfs {
         if first_time(node, caller) {
             return Err(VfsError::Reopen);
         }
-        self.open_writable(caller, &working, request, Io::Direct)
+        let opened = self.open_writable(caller, &working, request, Io::Direct)?;
+        // No look-up has told the kernel that the name is at the working node.
+        let artifact = working.lock().artifact;
+        self.invalidate_name(artifact);
+        Ok(opened)
     }
 
     /// The working node of a version's name, unless somebody else holds the lease.

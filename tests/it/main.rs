@@ -1,0 +1,17 @@
+//! The integration tests: the shape of the sources, the program on a mounted workspace, and a reference model.
+//!
+//! `scripts/test.sh` runs what has `mount` in its name a second time as an ordinary user, from a copy of this
+//! program, with `LEASEHOLD_BIN` naming the program under test. What needs root is in `privileged`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test may fail where it stands, and waits by the machine's own clock"
+)]
+
+mod agent;
+mod kernel;
+mod mounted;
+mod privileged;
+mod tidy;
+mod tidy_source;

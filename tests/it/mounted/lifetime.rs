@@ -1,0 +1,204 @@
+//! The life of a mount: beginning, check-in on close, and ends that lose nothing.
+
+use std::ffi::OsStr;
+
+use libc::{O_CREAT, O_RDONLY, O_TRUNC, O_WRONLY, SIGINT, SIGTERM};
+
+use super::{Mount, Workspace, eventually, is_mounted, run};
+
+fn try_unmount(workspace: &Workspace, mount: &Mount, options: &[&str]) -> super::Ran {
+    let mut args = vec![OsStr::new("umount"), mount.at().as_os_str()];
+    args.extend(options.iter().map(OsStr::new));
+    run(&workspace.root(), &args)
+}
+
+/// `mount` returns when the mount is usable, and leaves a log.
+#[test]
+fn a_mount_is_usable_at_once() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    assert!(is_mounted(ada.at()));
+    assert_eq!(ada.read("doc.txt"), b"old");
+    let status = ada.status();
+    assert_eq!(status["holder"], "ada@desk");
+    assert!(["passthrough", "cached"].contains(&status["mount"]["reads"].as_str().unwrap()), "{status}");
+    assert!(std::fs::read_dir(workspace.dot("log")).unwrap().count() > 0);
+}
+
+/// Unmounting is refused while an application has a file open, with the process's number.
+#[test]
+fn a_busy_mount_is_not_unmounted() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    let app = ada.app();
+    let fd = app.open(&ada.path("doc.txt"), O_RDONLY).unwrap();
+    let line = try_unmount(&workspace, &ada, &[]).refused(1);
+    assert!(line.contains(&app.pid().to_string()), "{line}");
+    assert_eq!(app.read(fd, 0, 10).unwrap(), b"old", "the mount goes on");
+    app.close(fd).unwrap();
+    ada.unmount();
+}
+
+/// A mapping keeps a mount busy as well.
+#[test]
+fn a_mapped_file_keeps_the_mount_busy() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    let app = ada.app();
+    let fd = app.open(&ada.path("doc.txt"), O_RDONLY).unwrap();
+    let map = app.map(fd, 3, false).unwrap();
+    app.close(fd).unwrap();
+    let line = try_unmount(&workspace, &ada, &[]).refused(1);
+    assert!(line.contains(&app.pid().to_string()), "{line}");
+    app.unmap(map);
+    drop(app);
+    ada.unmount();
+}
+
+/// Unmounting reports what is still checked out, and drops no draft.
+#[test]
+fn unmounting_reports_drafts_and_keeps_them() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    ada.app().overwrite(&ada.path("doc.txt"), b"new").unwrap();
+    let said = try_unmount(&workspace, &ada, &[]).ok();
+    assert!(said.contains("doc.txt"), "{said}");
+    assert!(!is_mounted(ada.at()));
+    drop(ada);
+    let leases = workspace.run(&["leases", "--json"]).json();
+    assert_eq!(leases[0]["holder"], "ada@desk", "{leases}");
+    let ada = workspace.mount("ada");
+    assert_eq!(ada.read("doc.txt"), b"new");
+    assert_eq!(ada.drafts(), ["doc.txt"]);
+}
+
+/// Unmounting can check in.
+#[test]
+fn unmounting_with_a_check_in() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    ada.app().overwrite(&ada.path("doc.txt"), b"new").unwrap();
+    try_unmount(&workspace, &ada, &["--checkin", "-m", "the end"]).ok();
+    drop(ada);
+    assert_eq!(workspace.run(&["cat", "doc.txt@@2"]).ok(), "new");
+    assert_eq!(workspace.log("doc.txt")[0]["message"], "the end");
+    assert_eq!(workspace.run(&["leases", "--json"]).json(), serde_json::json!([]));
+}
+
+/// SIGTERM and SIGINT flush, unmount, and leave drafts and leases as they are.
+#[test]
+fn signals_end_a_mount_and_lose_nothing() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    for signal in [SIGTERM, SIGINT] {
+        let mut ada = workspace.mount_in_foreground("ada");
+        let content = format!("before signal {signal}");
+        ada.app().overwrite(&ada.path("doc.txt"), content.as_bytes()).unwrap();
+        ada.signal(signal);
+        assert!(!is_mounted(ada.at()));
+        let ada = ada.mount_again();
+        assert_eq!(ada.read("doc.txt"), content.as_bytes());
+        assert_eq!(ada.xattr("doc.txt", "user.lease.state").as_deref(), Some("mine"));
+        ada.unmount();
+    }
+    assert_eq!(workspace.recovered(), [serde_json::Value::Null; 0]);
+}
+
+/// A signal while an application has unsaved bytes: they are in the draft or a recovery copy.
+#[test]
+fn a_signal_with_unsaved_bytes_loses_nothing() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let mut ada = workspace.mount_in_foreground("ada");
+    let app = ada.app();
+    let fd = app.open(&ada.path("doc.txt"), O_WRONLY | O_TRUNC).unwrap();
+    app.write(fd, b"unsaved").unwrap();
+    ada.signal(SIGTERM);
+    drop(app);
+    let ada = ada.mount_again();
+    if ada.read("doc.txt") != b"unsaved" {
+        assert_eq!(ada.read("doc.txt"), b"old");
+        assert_eq!(workspace.restore_recovered(&workspace.recovered()[0]), b"unsaved");
+    }
+}
+
+/// A checkout that a living process has mounted can't be mounted again, here or elsewhere.
+#[test]
+fn a_mounted_checkout_is_not_mounted_twice() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    let elsewhere = workspace.beside("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    for at in [elsewhere.as_path(), ada.at()] {
+        let root = workspace.root();
+        let args = [OsStr::new("mount"), root.as_os_str(), at.as_os_str()];
+        let args: Vec<&OsStr> =
+            args.into_iter().chain(["--as", "ada", "--checkout", "desk"].map(OsStr::new)).collect();
+        let line = run(&workspace.root(), &args).refused(1);
+        assert!(line.contains(&ada.daemon().pid.to_string()), "{line}");
+    }
+    assert!(!is_mounted(&elsewhere));
+    assert_eq!(ada.read("doc.txt"), b"old");
+}
+
+/// With `--checkin close` a save is checked in and its lease released soon after the last writer closed.
+#[test]
+fn checked_in_on_close() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    workspace.set_policy("checkin_delay = \"200ms\"\n");
+    let (ada, bob) = (workspace.mount_with("ada", &["--checkin", "close"]), workspace.mount("bob"));
+    let app = ada.app();
+    app.overwrite(&ada.path("doc.txt"), b"new").unwrap();
+    ada.run(&["settle"]).ok();
+    assert_eq!(ada.xattr("doc.txt", "user.artifact.version").as_deref(), Some("2"), "settle waits for it");
+    assert_eq!(ada.xattr("doc.txt", "user.lease.state").as_deref(), Some("free"));
+    eventually("the version", || (bob.read("doc.txt") == b"new").then_some(()));
+    let temp = ada.path("doc.txt.Ab12Cd");
+    app.save(&temp, O_CREAT, b"by rename").unwrap();
+    app.rename(&temp, &ada.path("doc.txt"), 0).unwrap();
+    app.save(&ada.path("new.txt"), O_CREAT, b"a new one").unwrap();
+    ada.run(&["settle"]).ok();
+    eventually("both", || {
+        (bob.list("") == ["doc.txt", "new.txt"] && bob.read("doc.txt") == b"by rename").then_some(())
+    });
+    assert_eq!(ada.drafts(), [""; 0]);
+}
+
+/// Nothing is checked in while a writer has the document open, or inside the gap of a rename.
+#[test]
+fn not_checked_in_inside_of_a_save() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    workspace.set_policy("checkin_delay = \"50ms\"\n");
+    let ada = workspace.mount_with("ada", &["--checkin", "close"]);
+    let (app, doc) = (ada.app(), ada.path("doc.txt"));
+    let fd = app.open(&doc, O_WRONLY | O_TRUNC).unwrap();
+    app.write(fd, b"half").unwrap();
+    app.fsync(fd).unwrap();
+    app.save(&ada.path("other.txt"), O_CREAT, b"done").unwrap();
+    eventually("the other document", || (workspace.log("other.txt").len() == 1).then_some(()));
+    assert_eq!(workspace.log("doc.txt").len(), 1, "the writer has it open");
+    app.write(fd, b" and half").unwrap();
+    app.close(fd).unwrap();
+    eventually("the document", || (workspace.log("doc.txt").len() == 2).then_some(()));
+    app.rename(&doc, &ada.path("doc.txt~"), 0).unwrap();
+    app.save(&ada.path("third.txt"), O_CREAT, b"done").unwrap();
+    eventually("the third document", || (workspace.log("third.txt").len() == 1).then_some(()));
+    assert_eq!(workspace.log("doc.txt").len(), 2, "a name that is gone for a moment is no deletion");
+    app.save(&doc, O_CREAT, b"whole").unwrap();
+    eventually("the next version", || (workspace.log("doc.txt").len() == 3).then_some(()));
+    assert_eq!(ada.run(&["cat", "doc.txt@@3"]).ok(), "whole");
+}
+
+/// The workspace is found from the mount, an argument, the environment's directory or a parent; else that is said.
+#[test]
+fn the_workspace_is_found() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    let root = workspace.root();
+    std::fs::create_dir(root.join("below")).unwrap();
+    assert_eq!(run(&root.join("below"), &["log", "--json"]).json().as_array().unwrap().len(), 1);
+    let by_option = [OsStr::new("log"), OsStr::new("-w"), root.as_os_str(), OsStr::new("--json")];
+    assert_eq!(run(std::path::Path::new("/"), &by_option).json().as_array().unwrap().len(), 1);
+    let by_path =
+        [OsStr::new("log"), ada.path("doc.txt").as_os_str(), OsStr::new("--json")].map(OsStr::to_owned);
+    assert_eq!(run(std::path::Path::new("/"), &by_path).json().as_array().unwrap().len(), 1);
+    run(std::path::Path::new("/"), &["log"]).refused(2);
+}

@@ -1,0 +1,104 @@
+//! Who read an old version doesn't overwrite a newer one without a word.
+
+use libc::{O_CREAT, O_RDWR};
+
+use super::{Mount, Workspace, eventually};
+use crate::agent::App;
+use crate::kernel::EBUSY;
+
+/// An application of bob's that has read version 1 of `doc.txt`, of which ada has checked in version 2 since.
+fn bob_has_read_version_1() -> Option<(Workspace, Mount, Mount, App)> {
+    let workspace = Workspace::with_document()?;
+    let (ada, bob) = (workspace.mount("ada"), workspace.mount("bob"));
+    let app = bob.app();
+    assert_eq!(app.read_file(&bob.path("doc.txt")).unwrap(), b"old");
+    ada.app().overwrite(&ada.path("doc.txt"), b"ada's").unwrap();
+    ada.check_in();
+    eventually("version 2", || (bob.read("doc.txt") == b"ada's").then_some(()));
+    Some((workspace, ada, bob, app))
+}
+
+/// Its save is refused, whichever way it saves, and the newer version stays.
+#[test]
+fn a_stale_save_is_refused() {
+    let Some((_workspace, _ada, bob, app)) = bob_has_read_version_1() else { return };
+    let (doc, temp) = (bob.path("doc.txt"), bob.path("doc.txt.Ab12Cd"));
+    assert_eq!(app.open(&doc, O_RDWR), Err(EBUSY));
+    assert_eq!(app.overwrite(&doc, b"bob's"), Err(EBUSY));
+    app.save(&temp, O_CREAT, b"bob's").unwrap();
+    assert_eq!(app.rename(&temp, &doc, 0), Err(EBUSY));
+    assert_eq!(bob.read("doc.txt"), b"ada's");
+    assert_eq!(app.read_file(&temp).unwrap(), b"bob's", "its bytes are where it put them");
+}
+
+/// Reading again leads out: the application has seen the newer version now.
+#[test]
+fn reading_again_leads_out() {
+    let Some((_workspace, _ada, bob, app)) = bob_has_read_version_1() else { return };
+    assert_eq!(app.open(&bob.path("doc.txt"), O_RDWR), Err(EBUSY));
+    assert_eq!(app.read_file(&bob.path("doc.txt")).unwrap(), b"ada's");
+    app.overwrite(&bob.path("doc.txt"), b"bob's").unwrap();
+    bob.check_in();
+    assert_eq!(bob.read("doc.txt"), b"bob's");
+}
+
+/// Another application that has not read the old version is on the newest.
+#[test]
+fn processes_are_told_apart() {
+    let Some((_workspace, _ada, bob, _app)) = bob_has_read_version_1() else { return };
+    bob.app().overwrite(&bob.path("doc.txt"), b"bob's").unwrap();
+}
+
+/// A draft of version 1 whose lease lapsed while ada checked in version 2.
+fn bob_has_a_stale_draft() -> Option<(Workspace, Mount, Mount)> {
+    let workspace = Workspace::with_document()?;
+    let (ada, bob) = (workspace.mount("ada"), workspace.mount_with("bob", &["--ttl", "1s"]));
+    bob.app().overwrite(&bob.path("doc.txt"), b"bob's").unwrap();
+    let app = ada.app();
+    eventually("the lease to end", || app.overwrite(&ada.path("doc.txt"), b"ada's").ok());
+    ada.check_in();
+    Some((workspace, ada, bob))
+}
+
+/// A stale draft keeps its bytes, is told by `status`, and is not checked in: exit status 4.
+#[test]
+fn a_stale_draft_is_told_and_kept() {
+    let Some((_workspace, _ada, bob)) = bob_has_a_stale_draft() else { return };
+    assert_eq!(bob.read("doc.txt"), b"bob's");
+    let status = bob.status();
+    assert_eq!(
+        (&status["drafts"][0]["stale"], &status["drafts"][0]["base"]),
+        (&true.into(), &1.into()),
+        "{status}"
+    );
+    let line = bob.run(&["checkin", "-m", "mine"]).refused(4);
+    assert!(line.contains("doc.txt") && line.contains("save-as") && line.contains("--onto 2"), "{line}");
+    assert_eq!(bob.read("doc.txt"), b"bob's");
+}
+
+/// `save-as` keeps the draft as another document, and gives the name back to the head.
+#[test]
+fn save_as_leads_out() {
+    let Some((_workspace, ada, bob)) = bob_has_a_stale_draft() else { return };
+    bob.run(&["save-as", "doc.txt", "doc of bob.txt"]).ok();
+    assert_eq!((bob.read("doc.txt"), bob.read("doc of bob.txt")), (b"ada's".to_vec(), b"bob's".to_vec()));
+    bob.check_in();
+    eventually("bob's document", || ada.path("doc of bob.txt").exists().then_some(()));
+    assert_eq!(ada.read("doc of bob.txt"), b"bob's");
+    assert_ne!(ada.xattr("doc of bob.txt", "user.artifact.id"), ada.xattr("doc.txt", "user.artifact.id"));
+}
+
+/// `checkin --onto N` puts the draft over the version that its author has seen, and only over that one.
+#[test]
+fn onto_leads_out() {
+    let Some((workspace, ada, bob)) = bob_has_a_stale_draft() else { return };
+    bob.run(&["checkin", "-m", "over it", "--onto", "1"]).refused(4);
+    bob.run(&["checkin", "-m", "over it", "--onto", "2"]).ok();
+    eventually("version 3", || (ada.read("doc.txt") == b"bob's").then_some(()));
+    let log = workspace.log("doc.txt");
+    assert_eq!(
+        (&log[0]["items"][0]["version"], &log[0]["items"][0]["base"]),
+        (&3.into(), &1.into()),
+        "{log:?}"
+    );
+}

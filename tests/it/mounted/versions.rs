@@ -1,0 +1,188 @@
+//! Versions never change: whatever descriptors, mappings and the disk do.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+
+use libc::{O_CREAT, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
+
+use super::{Mount, Workspace, eventually};
+use crate::kernel::{EBUSY, EIO};
+
+/// Runs `write` on a descriptor of version 1, and looks that version 1 and its blob are as they were.
+fn assert_version_survives(write: impl FnOnce(&crate::agent::App, &Mount, i32)) {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    let before = workspace.objects();
+    let reader = ada.app();
+    let fd = reader.open(&ada.path("doc.txt"), O_RDONLY).unwrap();
+    assert_eq!(reader.read(fd, 0, 10).unwrap(), b"old");
+    write(&reader, &ada, fd);
+    let cat = ada.run(&["cat", "doc.txt@@1"]).ok();
+    assert_eq!(cat, "old");
+    let after = workspace.objects();
+    assert!(before.iter().all(|object| after.contains(object)), "the blob's bytes");
+    workspace.assert_store_is_sound();
+}
+
+/// A reader goes on with the version that it opened while a writer saves over it.
+#[test]
+fn a_reader_stays_while_a_writer_saves() {
+    assert_version_survives(|reader, ada, fd| {
+        let writer = ada.app();
+        writer.save(&ada.path("doc.txt"), 0, b"new").unwrap();
+        assert_eq!(reader.read_all(fd).unwrap(), b"old");
+        assert_eq!(reader.read_file(&ada.path("doc.txt")).unwrap(), b"new");
+    });
+}
+
+/// A descriptor that is opened again for writing through /proc reaches the draft, and never the blob.
+#[test]
+fn reopened_for_writing_through_proc() {
+    assert_version_survives(|app, ada, fd| {
+        for round in 0..2_u8 {
+            let again = app.reopen(fd, O_WRONLY).unwrap();
+            app.write_at(again, 0, &[b'1' + round]).unwrap();
+            app.close(again).unwrap();
+        }
+        // The path shows it as soon as the kernel has been told, which has no name to look up here.
+        eventually("the draft", || (ada.read("doc.txt") == b"2ld").then_some(()));
+    });
+}
+
+/// One that could be mapped for writing doesn't reach the blob either: beside readers whose reads go straight to the
+/// blob it is refused, since the kernel would map that file; elsewhere it is a handle on the draft.
+#[test]
+fn reopened_for_mapping_through_proc() {
+    assert_version_survives(|app, ada, fd| {
+        let again = app.reopen(fd, O_RDWR);
+        if ada.status()["mount"]["reads"] == "passthrough" {
+            assert_eq!(again, Err(EBUSY));
+            return;
+        }
+        let again = again.unwrap();
+        app.write_at(again, 0, b"n").unwrap();
+        if let Ok(map) = app.map(again, 3, true) {
+            app.write_map(map, 1, b"ew");
+            app.unmap(map);
+        }
+        app.close(again).unwrap();
+        eventually("the draft", || [&b"new"[..], b"nld"].contains(&&ada.read("doc.txt")[..]).then_some(()));
+    });
+}
+
+/// ftruncate and fchmod on a writer's descriptor act on the draft, after a rename as well.
+#[test]
+fn changed_through_old_descriptors() {
+    assert_version_survives(|_, ada, _| {
+        let (app, doc) = (ada.app(), ada.path("doc.txt"));
+        let fd = app.open(&doc, O_RDWR).unwrap();
+        app.rename(&doc, &ada.path("doc.txt~"), 0).unwrap();
+        app.ftruncate(fd, 1).unwrap();
+        app.fchmod(fd, 0o600).unwrap();
+        app.close(fd).unwrap();
+        assert_eq!(ada.read("doc.txt~"), b"o");
+        let mode = fs::metadata(ada.path("doc.txt~")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        app.rename(&ada.path("doc.txt~"), &doc, 0).unwrap();
+    });
+}
+
+/// fchmod on a reader's descriptor takes the lease and makes a draft of the mode alone.
+#[test]
+fn a_readers_fchmod_is_a_draft() {
+    assert_version_survives(|app, ada, fd| {
+        app.fchmod(fd, 0o600).unwrap();
+        let mode = || fs::metadata(ada.path("doc.txt")).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o600);
+        assert_eq!(app.read_all(fd).unwrap(), b"old");
+        let report = ada.check_in();
+        assert_eq!(report["items"].as_array().unwrap().len(), 1, "{report}");
+        assert_eq!((mode(), ada.read("doc.txt")), (0o600, b"old".to_vec()));
+    });
+}
+
+/// A mapping of a version shows that version for as long as it lives.
+#[test]
+fn a_mapping_stays_on_its_version() {
+    assert_version_survives(|reader, ada, fd| {
+        let map = reader.map(fd, 3, false).unwrap();
+        assert_eq!(reader.read_map(map, 0, 3), b"old");
+        let writer = ada.app();
+        writer.save(&ada.path("doc.txt"), 0, b"new").unwrap();
+        writer.save(&ada.path("doc.txt"), O_TRUNC, b"").unwrap();
+        ada.check_in();
+        assert_eq!(reader.read_map(map, 0, 3), b"old");
+        reader.unmap(map);
+    });
+}
+
+/// Saves of one open after another never change the save before: each is checked in as it was.
+#[test]
+fn each_check_in_keeps_its_bytes() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    let app = ada.app();
+    let fd = app.open(&ada.path("doc.txt"), O_WRONLY | O_TRUNC).unwrap();
+    for round in 0..4_u8 {
+        app.write(fd, &[b'0' + round]).unwrap();
+        app.fsync(fd).unwrap();
+        ada.run(&["checkin", "-m", "while it is open", "--keep"]).ok();
+    }
+    app.close(fd).unwrap();
+    for (version, bytes) in ["old", "0", "01", "012", "0123"].iter().enumerate() {
+        let spec = format!("doc.txt@@{}", version + 1);
+        assert_eq!(ada.run(&["cat", &spec]).ok(), *bytes, "{spec}");
+    }
+    workspace.assert_store_is_sound();
+}
+
+/// A temporary that was renamed over the document and checked in: bytes that its program writes after that are a draft.
+#[test]
+fn late_bytes_of_a_temporary_are_a_draft() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    let (app, temp) = (ada.app(), ada.path("doc.txt.Ab12Cd"));
+    let fd = app.open(&temp, O_RDWR | O_CREAT).unwrap();
+    app.write(fd, b"new").unwrap();
+    app.fsync(fd).unwrap();
+    app.rename(&temp, &ada.path("doc.txt"), 0).unwrap();
+    ada.run(&["checkin", "-m", "while it is open", "--keep"]).ok();
+    app.write_at(fd, 0, b"late").unwrap();
+    assert_eq!(ada.run(&["cat", "doc.txt@@2"]).ok(), "new");
+    workspace.assert_store_is_sound();
+    app.close(fd).unwrap();
+    assert_eq!(ada.read("doc.txt"), b"late");
+    assert_eq!(ada.drafts(), ["doc.txt"]);
+}
+
+/// A blob that the disk has corrupted answers EIO, never its bytes, and the log has both digests.
+#[test]
+fn a_corrupt_blob_is_never_shown() {
+    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("other.txt", b"fine")]) else { return };
+    let (digest, flipped) = (super::sha256(b"old"), super::sha256(b"oLd"));
+    let blob = workspace.dot("objects").join(&digest[..2]).join(&digest);
+    let file = fs::File::options().write(true).open(&blob).unwrap();
+    file.write_all_at(b"L", 1).unwrap();
+    drop(file);
+    let ada = workspace.mount("ada");
+    let app = ada.app();
+    assert_eq!(app.read_file(&ada.path("doc.txt")), Err(EIO));
+    assert_eq!(ada.read("other.txt"), b"fine", "the rest goes on");
+    assert_ne!(workspace.run(&["cat", "doc.txt@@1"]).status, 0);
+    let logs = fs::read_dir(workspace.dot("log")).unwrap();
+    let log: String = logs.map(|log| fs::read_to_string(log.unwrap().path()).unwrap()).collect();
+    assert!(log.contains(&digest) && log.contains(&flipped), "both digests in: {log}");
+}
+
+/// An old version comes back as a draft.
+#[test]
+fn an_old_version_can_be_restored() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    ada.app().overwrite(&ada.path("doc.txt"), b"new").unwrap();
+    ada.check_in();
+    ada.run(&["restore", "doc.txt@@1"]).ok();
+    assert_eq!(ada.read("doc.txt"), b"old");
+    ada.check_in();
+    assert_eq!(ada.xattr("doc.txt", "user.artifact.version").as_deref(), Some("3"));
+}
