@@ -85,6 +85,7 @@ make_documents() {
 
 bench_loads() {
     measure_loads
+    print_head
     print_loads "$2"
 }
 
@@ -95,7 +96,7 @@ bench_as() {
         PRINCIPAL=user
     fi
     setup_filesystems "$dir"
-    print_head "As $who, on $(stat -f -c %T "$WORK") ($(uname -r), $(nproc) cores), medians of $RUNS"
+    say "" "As $who, on $(stat -f -c %T "$WORK"), Linux $(uname -r), $(nproc) cores; medians of $RUNS"
     for part in "${PARTS[@]}"; do
         "bench_$part" "$dir" "$who"
     done

@@ -11,8 +11,8 @@ TRACKED_MOUNTS=()
 TRACKED_PIDS=()
 TRACKED_DIRS=()
 
-say() { printf '%s\n' "$*"; }
-warn() { printf '%s\n' "$*" >&2; }
+say() { printf '%s\n' "$@"; }
+warn() { printf '%s\n' "$@" >&2; }
 die() {
     warn "$(basename "$0"): $*"
     exit 1

@@ -2,11 +2,14 @@
 # The measurements that have no bindfs beside them. Sourced by bench.sh. Each function takes the directory that
 # setup_filesystems made (native/, ws, mnt) and prints one line or two.
 
-# Prints the seconds that a command takes; its output goes to stderr.
+# Prints the seconds that a command takes; what it says is shown only if it fails.
 timed() {
     local start=$EPOCHREALTIME
-    "$@" >&2 || return 1
-    awk -v start="$start" -v end="$EPOCHREALTIME" 'BEGIN { printf "%.6f\n", end - start }'
+    if ! "$@" >"$WORK/timed.log" 2>&1; then
+        tail -n 5 "$WORK/timed.log" >&2
+        return 1
+    fi
+    awk -v start="$start" -v end="$EPOCHREALTIME" 'BEGIN { printf "%.3f\n", end - start }'
 }
 
 # Prints a claim with its figures: print_claim TEXT VALUE at-most|at-least TARGET
@@ -33,10 +36,10 @@ bench_settle() {
     local dir=$1 run
     for ((run = 1; run <= RUNS; run++)); do
         sync
-        keep_sample settle native "$(timed native_write_and_hash "$dir/native/huge.new" 2>/dev/null)"
+        keep_sample settle native "$(timed native_write_and_hash "$dir/native/huge.new")"
         as_principal rm "$dir/native/huge.new"
         sync
-        keep_sample settle leasehold "$(timed write_and_settle "$dir/mnt/huge.new" 2>/dev/null)"
+        keep_sample settle leasehold "$(timed write_and_settle "$dir/mnt/huge.new")"
         as_principal rm "$dir/mnt/huge.new"
     done
     print_claim "$HUGE_MIB MiB written, closed and settled in $(median settle leasehold) s, native write, fsync and sha256sum in $(median settle native) s; times native" \
@@ -53,7 +56,7 @@ bench_import() {
         keep_sample import native "$(timed copy_and_sync "$source" "$dir/native/small.copy")"
         as_principal rm -r "$dir/native/small.copy"
         sync
-        keep_sample import leasehold "$(timed as_principal "$LEASEHOLD" init "$dir/import.ws" --from "$source" 2>/dev/null)"
+        keep_sample import leasehold "$(timed as_principal "$LEASEHOLD" init "$dir/import.ws" --from "$source")"
         as_principal rm -r "$dir/import.ws"
     done
     print_claim "import of $IMPORTS files of 4 KiB, durable (native cp -r and sync: $(per_second "$IMPORTS" "$(median import native)")/s); files/s" \
@@ -97,10 +100,10 @@ bench_many() {
     as_principal "$LEASEHOLD" init "$dir/ws" --from "$dir/source" >/dev/null
     track_mount "$dir/mnt"
     for ((run = 1; run <= RUNS; run++)); do
-        keep_sample many leasehold "$(timed mount_and_list "$dir" 2>/dev/null)"
+        keep_sample many leasehold "$(timed mount_and_list "$dir")"
         pid=$(pgrep -n -f -- "$dir/mnt")
         keep_sample many-memory leasehold "$(memory_mib "$pid" VmRSS)"
-        [ "$run" = "$RUNS" ] || unmount_dir "$dir/mnt"
+        [ "$run" = "$RUNS" ] || as_principal "$LEASEHOLD" umount "$dir/mnt" >/dev/null
     done
     print_claim "a mount of $ARTIFACTS artifacts is ready and listed; seconds" "$(median many leasehold)" at-most 1
     print_claim "its resident memory; MiB" "$(median many-memory leasehold)" at-most 100

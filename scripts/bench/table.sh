@@ -29,7 +29,6 @@ verdict() {
 }
 
 print_head() {
-    printf '\n%s\n' "$1"
     printf '%-34s %10s %10s %10s  %7s %9s %7s\n' load native bindfs leasehold bindfs leasehold target
 }
 

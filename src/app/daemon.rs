@@ -167,7 +167,10 @@ impl Daemon<'_> {
                 runtime.block_on(session.wait_shortly())
             }
         }
-        let problems = drain(&vfs);
+        let problems = vfs.close();
+        for problem in &problems {
+            tracing::warn!(problem, "not settled");
+        }
         // No work is left that the timers could do.
         drop(timers);
         if let End::UnmountedFor(reply) = end {

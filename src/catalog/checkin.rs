@@ -17,7 +17,7 @@ use super::revert::forget_dir_time;
 use super::rows::DraftRow;
 use super::view::{self, execute, many, one};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
-use crate::model::{ArtifactPath, Attrs, ChangeNumber, Content, Kind, Seq, VersionInfo, VersionNumber};
+use crate::model::{ArtifactPath, Attrs, ChangeNumber, Content, Ino, Kind, Seq, VersionInfo, VersionNumber};
 
 /// What is to be checked in.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +30,9 @@ pub struct CheckIn {
     pub keep: bool,
     /// The head version that the author knowingly replaces by a draft of another base.
     pub onto: Option<VersionNumber>,
+    /// Inode numbers of drafts that applications still have open for writing: their bytes will go on changing, so the
+    /// versions get numbers of their own.
+    pub busy: Vec<Ino>,
 }
 
 /// What a check-in did.
@@ -223,7 +226,9 @@ impl CheckingIn<'_> {
             (None, ..) => Ok(None),
             (Some(_), Some(draft), _) if delta.is_modified() => {
                 let number = head::next_version(self.tx, delta.artifact)?;
-                Ok(Some(version_of(delta.artifact, number, draft)))
+                let ino =
+                    if self.request.busy.contains(&draft.ino) { fresh_ino(self.tx)? } else { draft.ino };
+                Ok(Some(VersionInfo { ino, ..version_of(delta.artifact, number, draft) }))
             }
             (Some(_), _, head) => Ok(head.as_ref().map(head::shown_version)),
         }
@@ -231,11 +236,9 @@ impl CheckingIn<'_> {
 
     /// Forgets what the checkout said of an artifact, and what others said of the place that it left.
     fn clean_up(&self, delta: &Delta) -> Result<()> {
-        super::saves::forget_draft(self.tx, self.actor.checkout, delta.artifact)?;
+        super::names::forget_draft(self.tx, self.actor.checkout, delta.artifact)?;
         let Some(home) = delta.home() else {
-            let sql = "DELETE FROM name WHERE artifact = ?1 AND checkout = ?2";
-            let params = (delta.artifact.0, self.actor.checkout.0);
-            return execute(self.tx, "forget a name", sql, params).map(drop);
+            return head::unname(self.tx, delta.artifact, Some(self.actor.checkout));
         };
         if delta.is_deleted() {
             head::vacate(self.tx, &home)?;
@@ -243,7 +246,8 @@ impl CheckingIn<'_> {
             leases::drop_lease(self.tx, delta.artifact)?;
         } else if delta.is_moved() {
             head::vacate(self.tx, &home)?;
-            head::settle_name(self.tx, delta.artifact)?;
+            // It is there in every checkout now, whatever name one gave it before.
+            head::unname(self.tx, delta.artifact, None)?;
         }
         Ok(())
     }
@@ -343,7 +347,7 @@ impl CheckingIn<'_> {
     fn drop_unchanged(&self, same: &[Delta]) -> Result<Vec<(Seq, Option<VersionInfo>)>> {
         let mut settled = Vec::with_capacity(same.len());
         for delta in same {
-            super::saves::forget_draft(self.tx, self.actor.checkout, delta.artifact)?;
+            super::names::forget_draft(self.tx, self.actor.checkout, delta.artifact)?;
             settled.push((delta.artifact, delta.head.as_ref().map(head::shown_version)));
         }
         Ok(settled)
@@ -384,6 +388,13 @@ impl CheckingIn<'_> {
         let params = (artifact.0, self.actor.holder.as_str(), self.actor.checkout.0);
         execute(self.tx, "release a lease", sql, params).map(drop)
     }
+}
+
+/// A number that no inode and no artifact ever had.
+fn fresh_ino(tx: &Transaction<'_>) -> Result<Ino> {
+    let sql = "UPDATE meta SET value = value + 1 WHERE key = 'next_number' RETURNING value - 1";
+    let number: Option<i64> = one(tx, "take a number", sql, [], |row| row.get(0))?;
+    number.map(|number| Ino(number.unsigned_abs())).ok_or(CatalogError::NotFound)
 }
 
 /// The version that a draft becomes: it keeps its inode and its times.

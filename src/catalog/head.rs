@@ -4,9 +4,11 @@ use rusqlite::Transaction;
 
 use super::error::doing;
 use super::rows::{content_columns, ino_code, kind_code, size_code};
-use super::view::{execute, one};
+use super::view::{execute, many, one};
 use super::{Place, Result};
-use crate::model::{ArtifactId, ChangeNumber, Entry, Holder, Seq, Timestamp, VersionInfo, VersionNumber};
+use crate::model::{
+    ArtifactId, ChangeNumber, CheckoutId, Entry, Holder, Seq, Timestamp, VersionInfo, VersionNumber,
+};
 
 /// A change in the making.
 pub(super) struct ChangeHead<'a> {
@@ -153,9 +155,11 @@ pub(super) fn vacate(tx: &Transaction<'_>, place: &Place) -> Result<()> {
 /// After an artifact left the head tree: other checkouts' drafts of it stay where they were, and names that they gave
 /// it without a draft are forgotten.
 pub(super) fn orphan(tx: &Transaction<'_>, artifact: Seq, place: &Place) -> Result<()> {
-    let sql = "DELETE FROM name WHERE artifact = ?1 AND NOT EXISTS
+    let sql = "SELECT DISTINCT checkout FROM name WHERE artifact = ?1 AND NOT EXISTS
         (SELECT 1 FROM draft d WHERE d.artifact = name.artifact AND d.checkout = name.checkout)";
-    execute(tx, "forget names", sql, [artifact.0])?;
+    for checkout in many(tx, "list names", sql, [artifact.0], |row| row.get(0).map(CheckoutId))? {
+        unname(tx, artifact, Some(checkout))?;
+    }
     let sql = "INSERT OR IGNORE INTO name (parent, name, checkout, artifact)
         SELECT ?2, ?3, d.checkout, d.artifact FROM draft d WHERE d.artifact = ?1 AND NOT EXISTS
           (SELECT 1 FROM name n WHERE n.artifact = d.artifact AND n.checkout = d.checkout)";
@@ -163,7 +167,14 @@ pub(super) fn orphan(tx: &Transaction<'_>, artifact: Seq, place: &Place) -> Resu
     execute(tx, "keep drafts in place", sql, params).map(drop)
 }
 
-/// After an artifact moved in the head tree: it is there in every checkout, whatever name one gave it before.
-pub(super) fn settle_name(tx: &Transaction<'_>, artifact: Seq) -> Result<()> {
-    execute(tx, "forget names", "DELETE FROM name WHERE artifact = ?1", [artifact.0]).map(drop)
+/// Forgets the names that a checkout (none: every one) gave an artifact. Where such a name stands for another artifact
+/// in the head tree, that one stays hidden: the checkout has moved it, too, or removed it.
+pub(super) fn unname(tx: &Transaction<'_>, artifact: Seq, checkout: Option<CheckoutId>) -> Result<()> {
+    let params = (artifact.0, checkout.map(|checkout| checkout.0));
+    let sql =
+        "UPDATE name SET artifact = NULL WHERE artifact = ?1 AND (?2 IS NULL OR checkout = ?2) AND EXISTS
+        (SELECT 1 FROM head h WHERE h.parent = name.parent AND h.name = name.name AND h.artifact <> ?1)";
+    execute(tx, "hide names", sql, params)?;
+    let sql = "DELETE FROM name WHERE artifact = ?1 AND (?2 IS NULL OR checkout = ?2)";
+    execute(tx, "forget names", sql, params).map(drop)
 }

@@ -221,9 +221,14 @@ impl Catalog {
         writer.set_durability(durability)?;
         let tx =
             writer.conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing("begin"))?;
+        let before = tx.total_changes();
         let value = body(&tx)?;
+        let changed = tx.total_changes() != before;
         tx.commit().map_err(doing("commit"))?;
-        writer.unsynced = durability == Durability::Grouped;
+        // A commit without a change writes nothing, and syncs nothing.
+        if changed {
+            writer.unsynced = durability == Durability::Grouped;
+        }
         Ok(value)
     }
 

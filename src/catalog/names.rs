@@ -8,7 +8,7 @@ use rusqlite::Transaction;
 
 use super::leases;
 use super::rows::{content_columns, ino_code, kind_code, scratch_code, size_code};
-use super::saves::{forget_draft, insert_draft};
+use super::saves::insert_draft;
 use super::view::{self, Override, execute, one};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
 use crate::model::{
@@ -56,8 +56,6 @@ pub struct RenameRequest {
     pub mode: RenameMode,
     /// Whether the old name (for exchanges) and the new one are scratch, unless the head tree has them.
     pub classes: (Scratch, Scratch),
-    /// Where the moved file's bytes are from now on, if they change their place with it.
-    pub content: Option<Content>,
     /// An identity for what needs a new one.
     pub spare: ArtifactId,
 }
@@ -132,8 +130,7 @@ impl Catalog {
         self.write_draft(actor, Durability::Grouped, |tx| {
             let source = view::lookup(tx, actor.checkout, from)?.ok_or(CatalogError::NotFound)?;
             let target = view::lookup(tx, actor.checkout, to)?;
-            let content = request.content.as_ref();
-            let renaming = Renaming { tx, actor, from, to, classes: request.classes, content, spare };
+            let renaming = Renaming { tx, actor, from, to, classes: request.classes, spare };
             match (request.mode, target) {
                 (RenameMode::NoReplace, Some(_)) => Err(CatalogError::Exists),
                 (RenameMode::Exchange, None) => Err(CatalogError::NotFound),
@@ -239,7 +236,6 @@ fn give_way(tx: &Transaction<'_>, actor: &Actor, artifact: Seq, (seq, id): (Seq,
     // The number is the caller's spare one: whoever settles on a head's name needs no new artifact himself.
     let Some(elsewhere) = view::entry_of(tx, actor.checkout, artifact)? else { return Ok(()) };
     let place = Place { parent: elsewhere.parent, name: elsewhere.name.clone() };
-    forget_name(tx, actor.checkout, &place)?;
     forget_draft(tx, actor.checkout, artifact)?;
     add(tx, actor, &place, Body::of(actor, &elsewhere), elsewhere.scratch, (seq, id))
 }
@@ -299,6 +295,11 @@ fn forget_name(tx: &Transaction<'_>, checkout: CheckoutId, place: &Place) -> Res
     execute(tx, "forget a name", sql, (place.parent.0, place.name.as_bytes(), checkout.0)).map(drop)
 }
 
+pub(super) fn forget_draft(tx: &Transaction<'_>, checkout: CheckoutId, artifact: Seq) -> Result<()> {
+    let sql = "DELETE FROM draft WHERE checkout = ?1 AND artifact = ?2";
+    execute(tx, "forget a draft", sql, (checkout.0, artifact.0)).map(drop)
+}
+
 /// Forgets an artifact that no version, name or draft has any more.
 pub(super) fn forget_artifact(tx: &Transaction<'_>, artifact: Seq) -> Result<()> {
     leases::drop_lease(tx, artifact)?;
@@ -348,8 +349,6 @@ struct Renaming<'a> {
     to: &'a Place,
     /// Whether the old and the new name are scratch.
     classes: (Scratch, Scratch),
-    /// Where the moved file's bytes are from now on, if elsewhere.
-    content: Option<&'a Content>,
     spare: (Seq, ArtifactId),
 }
 
@@ -417,9 +416,6 @@ impl Renaming<'_> {
         self.take_whole(source)?;
         let mut body = Body::of(self.actor, source);
         body.attrs.ctime = self.actor.now.wall;
-        if let Some(content) = self.content {
-            body.content = content.clone();
-        }
         match target {
             Some(target) => {
                 self.take_whole(target)?;

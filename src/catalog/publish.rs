@@ -1,10 +1,9 @@
 //! Drafts on their way into the store.
 //!
 //! A save is a file of `staging/` until it is a blob. Between the file's rename to its address and the commit that says
-//! so, only its digest tells where the bytes are: so the digest is noted before the rename. It is noted by the file's
-//! name, which is unique: a rename in the tree may give the file to another artifact's draft at any moment.
+//! so, only its digest tells where the bytes are: so the digest is noted in the row before the rename.
 
-use rusqlite::{Row, Transaction};
+use rusqlite::Row;
 
 use super::rows::digest_at;
 use super::view::{execute, many};
@@ -27,7 +26,7 @@ pub struct StagedSave {
 impl Catalog {
     /// The sealed saves of a checkout that are not known to be in the store.
     pub fn staged_saves(&self, checkout: CheckoutId) -> Result<Vec<StagedSave>> {
-        let sql = "SELECT d.artifact, d.staged, n.digest FROM draft d LEFT JOIN noted_digest n ON n.staged = d.staged
+        let sql = "SELECT d.artifact, d.staged, s.digest FROM draft d LEFT JOIN sealed s ON s.file = d.staged
             WHERE d.checkout = ?1 AND d.staged IS NOT NULL ORDER BY d.artifact";
         let read = |row: &Row<'_>| {
             Ok(StagedSave {
@@ -41,28 +40,31 @@ impl Catalog {
     }
 
     /// Notes the digests of sealed saves, durably, before their files leave `staging/`.
-    pub fn note_digests(&self, saves: &[(StagedSave, Digest)]) -> Result<()> {
-        let sql = "INSERT OR REPLACE INTO noted_digest VALUES (?1, ?2)";
+    pub fn note_digests(&self, saves: &[(String, Digest)]) -> Result<()> {
+        let sql = "INSERT OR REPLACE INTO sealed (file, digest) VALUES (?1, ?2)";
         self.write(Durability::Full, |tx| {
-            for (save, digest) in saves {
-                execute(tx, "note a digest", sql, (&save.file, digest.as_bytes()))?;
+            for (file, digest) in saves {
+                execute(tx, "note a digest", sql, (file, digest.as_bytes()))?;
             }
             Ok(())
         })
     }
 
-    /// Makes sealed saves whose digests were noted blobs; tells of each whether a draft still names it.
+    /// Makes sealed saves whose digests were noted blobs; tells of each whether it still is a draft's content.
     ///
     /// A crash may take this back: then the noted digest tells that the bytes are in the store.
-    pub fn publish_noted(&self, saves: &[StagedSave]) -> Result<Vec<bool>> {
-        self.write(Durability::Grouped, |tx| saves.iter().map(|save| publish(tx, save)).collect())
-    }
-
-    /// Forgets noted digests of files that no draft names any more.
-    pub fn forget_stray_digests(&self) -> Result<()> {
-        let sql = "DELETE FROM noted_digest WHERE NOT EXISTS
-            (SELECT 1 FROM draft WHERE draft.staged = noted_digest.staged)";
-        self.write(Durability::Grouped, |tx| execute(tx, "forget digests", sql, ()).map(drop))
+    pub fn publish_noted(&self, files: &[String]) -> Result<Vec<bool>> {
+        let publish = "UPDATE draft SET digest = (SELECT digest FROM sealed WHERE file = ?1), staged = NULL
+            WHERE staged = ?1 AND EXISTS (SELECT 1 FROM sealed WHERE file = ?1)";
+        let forget = "DELETE FROM sealed WHERE file = ?1";
+        self.write(Durability::Grouped, |tx| {
+            let mut current = Vec::with_capacity(files.len());
+            for file in files {
+                current.push(execute(tx, "publish a draft", publish, [file])? > 0);
+                execute(tx, "forget a noted digest", forget, [file])?;
+            }
+            Ok(current)
+        })
     }
 
     /// Replaces a draft's file of `scratch/` by the blob that holds a snapshot of it; false if it has another content.
@@ -78,13 +80,4 @@ impl Catalog {
         let params = (checkout.0, artifact.0, file, blob.0.as_bytes(), super::rows::size_code(blob.1));
         self.write(Durability::Full, |tx| execute(tx, "publish a draft", sql, params).map(|rows| rows == 1))
     }
-}
-
-fn publish(tx: &Transaction<'_>, save: &StagedSave) -> Result<bool> {
-    let sql =
-        "UPDATE draft SET digest = (SELECT digest FROM noted_digest n WHERE n.staged = ?2), staged = NULL
-        WHERE checkout = ?1 AND staged = ?2 AND EXISTS (SELECT 1 FROM noted_digest n WHERE n.staged = ?2)";
-    let named = execute(tx, "publish a draft", sql, (save.checkout.0, &save.file))? > 0;
-    execute(tx, "forget a digest", "DELETE FROM noted_digest WHERE staged = ?1", [&save.file])?;
-    Ok(named)
 }

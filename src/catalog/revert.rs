@@ -9,7 +9,6 @@ use super::events::{self, EventKind, NewEvent};
 use super::head;
 use super::leases;
 use super::names::{self, NewEntry};
-use super::saves;
 use super::view::{self, execute, many};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
 use crate::model::{ArtifactPath, Content, Entry, Kind, ResourceKey, Seq, VersionInfo};
@@ -115,7 +114,11 @@ fn revert_all(tx: &Transaction<'_>, actor: &Actor, chosen: &[Delta]) -> Result<V
         items.push(RevertedItem { artifact: delta.artifact, path, shown });
     }
     for delta in chosen {
-        revert_one(tx, actor, delta)?;
+        names::forget_draft(tx, actor.checkout, delta.artifact)?;
+        head::unname(tx, delta.artifact, Some(actor.checkout))?;
+    }
+    for delta in chosen {
+        give_back(tx, actor, delta)?;
     }
     for delta in chosen.iter().filter(|delta| delta.head.is_some()) {
         if view::path_of(tx, actor.checkout, delta.artifact)?.is_none() {
@@ -131,11 +134,9 @@ fn revert_all(tx: &Transaction<'_>, actor: &Actor, chosen: &[Delta]) -> Result<V
     Ok(items)
 }
 
-fn revert_one(tx: &Transaction<'_>, actor: &Actor, delta: &Delta) -> Result<()> {
+/// Shows the head's name of an artifact again, and releases the lease.
+fn give_back(tx: &Transaction<'_>, actor: &Actor, delta: &Delta) -> Result<()> {
     let (checkout, artifact) = (actor.checkout, delta.artifact);
-    saves::forget_draft(tx, checkout, artifact)?;
-    let sql = "DELETE FROM name WHERE artifact = ?1 AND checkout = ?2";
-    execute(tx, "forget a name", sql, (artifact.0, checkout.0))?;
     if let Some(home) = delta.home() {
         let sql = "DELETE FROM name WHERE parent = ?1 AND name = ?2 AND checkout = ?3 AND artifact IS NULL";
         execute(tx, "restore a name", sql, (home.parent.0, home.name.as_bytes(), checkout.0))?;

@@ -7,7 +7,7 @@ use super::rows::{ContentColumns, content_columns, ino_code, kind_code, scratch_
 use super::view::{self, execute};
 use super::{Actor, Catalog, CatalogError, Durability, Result};
 use crate::model::{
-    Attrs, CheckoutId, Content, Digest, Entry, Generation, Ino, Layer, Lease, Scratch, Seq, Timestamp,
+    Attrs, CheckoutId, Content, Entry, Generation, Ino, Kind, Layer, Lease, Scratch, Seq, Timestamp,
     VersionNumber,
 };
 
@@ -78,63 +78,18 @@ impl Catalog {
         })
     }
 
-    /// Replaces a sealed staging file by the blob that it became; false if the draft has another content by now.
-    pub fn publish(&self, published: &[(CheckoutId, Seq, String, Digest)]) -> Result<Vec<bool>> {
-        let sql = "UPDATE draft SET digest = ?4, staged = NULL WHERE checkout = ?1 AND artifact = ?2 AND staged = ?3";
-        self.write(Durability::Full, |tx| {
-            let mut current = Vec::with_capacity(published.len());
-            for (checkout, artifact, staged, digest) in published {
-                let params = (checkout.0, artifact.0, staged, digest.as_bytes());
-                current.push(execute(tx, "publish a draft", sql, params)? == 1);
-            }
-            Ok(current)
-        })
-    }
-
-    /// Notes the sizes that files of `scratch/` have, where a crash left the rows behind, with their times.
-    pub fn note_direct_sizes(
-        &self,
-        checkout: CheckoutId,
-        files: &[(Seq, String, u64, Timestamp)],
-    ) -> Result<()> {
-        let sql = "UPDATE draft SET size = ?4, mtime = ?5
-            WHERE checkout = ?1 AND artifact = ?2 AND direct = ?3 AND size <> ?4";
-        self.write(Durability::Grouped, |tx| {
-            for (artifact, file, size, mtime) in files {
-                let params = (checkout.0, artifact.0, file, size_code(*size), mtime.0);
-                execute(tx, "note a size", sql, params)?;
-            }
-            Ok(())
-        })
-    }
-
     /// Sets attributes; on an artifact of the head tree that takes the lease and makes a draft.
     pub fn set_attrs(&self, actor: &Actor, artifact: Seq, change: AttrChange) -> Result<Entry> {
         self.write_draft(actor, Durability::Grouped, |tx| {
             let entry = view::entry_of(tx, actor.checkout, artifact)?.ok_or(CatalogError::NotFound)?;
+            if entry.kind == Kind::Directory && change.is_times() {
+                return set_dir_time(tx, actor, &entry, change);
+            }
             let base = base_of(&entry, entry.head);
-            let generation = if entry.head.is_some() && entry.scratch == Scratch::No {
-                Some(leases::take(tx, actor, artifact, base)?.generation)
-            } else {
-                draft_generation(&entry)
-            };
-            put_attrs(
-                tx,
-                actor,
-                &entry,
-                apply(&actor.attrs_of(&entry), change, actor.now.wall),
-                (base, generation),
-            )?;
+            let generation = attr_generation(tx, actor, &entry, base)?;
+            let attrs = apply(&actor.attrs_of(&entry), change, actor.now.wall);
+            put_attrs(tx, actor, &entry, attrs, (base, generation))?;
             view::entry_of(tx, actor.checkout, artifact)?.ok_or(CatalogError::NotFound)
-        })
-    }
-
-    /// Forgets the draft of an artifact that still has its head version; returns the entry as it was.
-    pub fn drop_draft(&self, checkout: CheckoutId, artifact: Seq) -> Result<Option<Entry>> {
-        self.write(Durability::Full, |tx| {
-            let entry = view::entry_of(tx, checkout, artifact)?;
-            forget_draft(tx, checkout, artifact)?;
-            Ok(entry)
         })
     }
 }
@@ -179,6 +134,42 @@ fn fence(
     }
 }
 
+impl AttrChange {
+    fn is_times(&self) -> bool {
+        self.mode.is_none() && self.uid.is_none() && self.gid.is_none()
+    }
+}
+
+/// The times of a directory are the checkout's own: they need no lease, and are no draft.
+fn set_dir_time(tx: &Transaction<'_>, actor: &Actor, entry: &Entry, change: AttrChange) -> Result<Entry> {
+    if let Some(mtime) = change.mtime {
+        let sql = "INSERT OR REPLACE INTO dir_time VALUES (?1, ?2, ?3)";
+        execute(tx, "set a directory's time", sql, (actor.checkout.0, entry.artifact.0, mtime.0))?;
+    }
+    Ok(Entry { attrs: apply(&actor.attrs_of(entry), change, actor.now.wall), ..entry.clone() })
+}
+
+/// The lease under which attributes change. One on a directory would stand for all below it, so its mode changes
+/// without, as long as nobody else holds it.
+fn attr_generation(
+    tx: &Transaction<'_>,
+    actor: &Actor,
+    entry: &Entry,
+    base: Option<VersionNumber>,
+) -> Result<Option<Generation>> {
+    let artifact = entry.artifact;
+    if entry.head.is_none() || entry.scratch != Scratch::No {
+        return Ok(draft_generation(entry));
+    }
+    if entry.kind != Kind::Directory {
+        return leases::take(tx, actor, artifact, base).map(|lease| Some(lease.generation));
+    }
+    match leases::blocker(tx, &actor.holder, artifact, actor.now)? {
+        Some(lease) => Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) }),
+        None => Ok(draft_generation(entry)),
+    }
+}
+
 fn apply(attrs: &Attrs, change: AttrChange, now: Timestamp) -> Attrs {
     Attrs {
         mode: change.mode.unwrap_or(attrs.mode) & 0o7777,
@@ -201,12 +192,6 @@ fn put_attrs(
         [ino_code(entry.ino), kind_code(entry.kind), size_code(entry.size), scratch_code(entry.scratch)];
     let key = (actor.checkout, entry.artifact);
     insert_draft(tx, key, codes, &attrs, content_columns(&entry.content), fence)
-}
-
-/// Forgets what a checkout has saved of an artifact.
-pub(super) fn forget_draft(tx: &Transaction<'_>, checkout: CheckoutId, artifact: Seq) -> Result<()> {
-    let sql = "DELETE FROM draft WHERE checkout = ?1 AND artifact = ?2";
-    execute(tx, "forget a draft", sql, (checkout.0, artifact.0)).map(drop)
 }
 
 /// Writes a draft's row. `codes`: inode, kind, size and scratch class as they are stored.

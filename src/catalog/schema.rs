@@ -122,9 +122,9 @@ CREATE TABLE draft (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX draft_staged ON draft (staged) WHERE staged IS NOT NULL;
 
--- Digests of sealed saves, noted before their files leave staging/: a rename may give the file to another draft meanwhile.
-CREATE TABLE noted_digest (
-  staged TEXT PRIMARY KEY,
+-- The digest of a file of `staging/` that is on its way into the store, by its name: whatever row names the file.
+CREATE TABLE sealed (
+  file   TEXT PRIMARY KEY,
   digest BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 

@@ -17,6 +17,7 @@ pub(super) fn run(args: &CheckinArgs, context: &Context, out: &mut dyn Write) ->
         message: args.message.clone(),
         keep: args.keep,
         onto: args.onto.map(VersionNumber),
+        busy: Vec::new(),
     };
     let report = site.ops()?.check_in(&request)?;
     Printer::new(out, common.format.json).print(&CheckInForm::of(&report), |out| human(out, &report))?;

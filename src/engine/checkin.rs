@@ -1,7 +1,7 @@
 use super::history::changed_item;
 use super::{CheckInReport, CheckInRequest, EngineError, Result, Sealed, Workspace};
 use crate::catalog::{Actor, CatalogError, CheckIn, CheckedIn, DraftInfo};
-use crate::model::{ArtifactPath, Content, Timestamp};
+use crate::model::{ArtifactPath, Content, Ino, Timestamp};
 
 impl Workspace {
     /// Checks in drafts that nobody is writing to, after bringing their bytes into the store.
@@ -13,7 +13,7 @@ impl Workspace {
         self.check_paths(actor, &drafts, &request.paths)?;
         let selected: Vec<&DraftInfo> =
             drafts.iter().filter(|draft| selects(&request.paths, draft)).collect();
-        self.publish_drafts(actor, &selected)?;
+        self.publish_drafts(actor, &selected, &request.busy)?;
         let checked_in = self.check_in_published(actor, request, &drafts)?;
         self.wake();
         let items = checked_in.items.iter();
@@ -29,9 +29,9 @@ impl Workspace {
         request: &CheckInRequest,
         drafts: &[DraftInfo],
     ) -> Result<CheckedIn> {
-        let CheckInRequest { paths, message, keep, onto } = request.clone();
+        let CheckInRequest { paths, message, keep, onto, busy } = request.clone();
         let first = paths.first().cloned().unwrap_or_default();
-        let request = CheckIn { paths, message, keep, onto };
+        let request = CheckIn { paths, message, keep, onto, busy };
         let mut left = drafts.iter().collect::<Vec<_>>();
         loop {
             let error = match self.catalog().check_in(actor, &request) {
@@ -43,20 +43,21 @@ impl Workspace {
                 _ => None,
             };
             match unpublished {
-                Some(position) => self.publish_drafts(actor, &[left.swap_remove(position)])?,
+                Some(position) => self.publish_drafts(actor, &[left.swap_remove(position)], &request.busy)?,
                 None => return Err(self.refusal(Some(actor.checkout), &first, error)),
             }
         }
     }
 
     /// Brings the bytes of drafts into the store.
-    fn publish_drafts(&self, actor: &Actor, drafts: &[&DraftInfo]) -> Result<()> {
+    fn publish_drafts(&self, actor: &Actor, drafts: &[&DraftInfo], busy: &[Ino]) -> Result<()> {
         let mut sealed = Vec::new();
         for draft in drafts {
             match &draft.content {
                 Content::Staged(file) => sealed.push(sealed_save(actor, draft, file)),
                 Content::Direct(file) => {
-                    self.publish_direct(actor.checkout, draft.artifact, draft.base, file)?;
+                    let open = busy.contains(&draft.ino);
+                    self.publish_direct(actor.checkout, (draft.artifact, draft.base), file, open)?;
                 }
                 Content::None | Content::Blob(_) | Content::Target(_) => {}
             }

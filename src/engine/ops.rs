@@ -4,7 +4,7 @@
 //! before the daemon of a mounted one (over its control socket), so that a command need not know which it talks to.
 
 use crate::model::{
-    ArtifactId, ArtifactPath, ChangeNumber, Digest, Holder, Kind, Lease, Timestamp, VersionNumber,
+    ArtifactId, ArtifactPath, ChangeNumber, Digest, Holder, Ino, Kind, Lease, Timestamp, VersionNumber,
 };
 
 use super::EngineError;
@@ -50,6 +50,8 @@ pub struct CheckInRequest {
     pub keep: bool,
     /// Check in drafts though they were made on another version than the head: the head that the author has seen.
     pub onto: Option<VersionNumber>,
+    /// Inode numbers of drafts that applications have open for writing, as a mount's daemon knows them.
+    pub busy: Vec<Ino>,
 }
 
 /// What a check-in did.

@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::error::Error;
 use std::fs::{self, File};
 use std::io;
@@ -8,7 +7,6 @@ use std::sync::Arc;
 use super::files::{file_error, remove_file};
 use super::{Result, StagingName, StagingRole, Workspace};
 use crate::blobs::BlobError;
-use crate::catalog::StagedSave;
 use crate::model::{CheckoutId, Digest, Seq, VersionNumber};
 
 /// A sealed save that a draft names by its file in `staging/`.
@@ -31,36 +29,28 @@ impl Workspace {
     /// # Errors
     /// Only where the catalog can't say so: what is stored by then is found again by its noted digest.
     pub fn publish(&self, saves: &[Sealed]) -> Result<Vec<std::result::Result<Digest, BlobError>>> {
-        let staged: Vec<StagedSave> = saves.iter().map(staged_save).collect();
-        let paths: Vec<PathBuf> =
-            staged.iter().map(|save| self.layout().staging().join(&save.file)).collect();
-        let by_path: HashMap<&Path, &StagedSave> = paths.iter().map(PathBuf::as_path).zip(&staged).collect();
+        let paths: Vec<PathBuf> = saves.iter().map(|save| self.layout().staging().join(&save.file)).collect();
         let mut note = |digests: &[(PathBuf, Digest)]| {
-            let save = |path: &PathBuf| by_path.get(path.as_path()).copied().cloned();
-            let noted: Vec<(StagedSave, Digest)> =
-                digests.iter().filter_map(|(path, digest)| Some((save(path)?, *digest))).collect();
+            let noted: Vec<(String, Digest)> =
+                digests.iter().filter_map(|(path, digest)| Some((file_name(path)?, *digest))).collect();
             self.catalog().note_digests(&noted).map_err(|e| Arc::new(e) as Arc<dyn Error + Send + Sync>)
         };
         let adopted = self.blobs().adopt_noting(&paths, &mut note);
-        let done: Vec<StagedSave> = staged
-            .iter()
-            .zip(&adopted)
-            .filter(|(_, result)| result.is_ok())
-            .map(|(save, _)| save.clone())
-            .collect();
+        let done = saves.iter().zip(&adopted).filter(|(_, result)| result.is_ok());
+        let done: Vec<String> = done.map(|(save, _)| save.file.clone()).collect();
         self.in_catalog(self.catalog().publish_noted(&done))?;
         Ok(adopted.into_iter().map(|result| result.map(|(digest, _)| digest)).collect())
     }
 
     /// Brings a snapshot of a draft's file in `scratch/` into the store, and makes the blob the draft's content.
     ///
-    /// Nobody may be writing to the file.
+    /// Nobody may be writing to the file meanwhile; if it is open in an application, it stays.
     pub(super) fn publish_direct(
         &self,
         checkout: CheckoutId,
-        artifact: Seq,
-        base: Option<VersionNumber>,
+        (artifact, base): (Seq, Option<VersionNumber>),
         file: &str,
+        open: bool,
     ) -> Result<()> {
         let direct = self.layout().scratch().join(file);
         let name = self.copy_name(checkout, artifact, base);
@@ -68,7 +58,7 @@ impl Workspace {
         copy_file(&direct, &copy)?;
         let adopted = self.blobs().adopt(std::slice::from_ref(&copy)).pop();
         let blob = adopted.expect("BUG: one file has one result")?;
-        if self.in_catalog(self.catalog().publish_direct(checkout, artifact, file, blob))? {
+        if self.in_catalog(self.catalog().publish_direct(checkout, artifact, file, blob))? && !open {
             remove_file(&direct)?;
         }
         Ok(())
@@ -85,9 +75,8 @@ impl Workspace {
     }
 }
 
-fn staged_save(sealed: &Sealed) -> StagedSave {
-    let Sealed { checkout, artifact, file } = sealed.clone();
-    StagedSave { checkout, artifact, file, digest: None }
+fn file_name(path: &Path) -> Option<String> {
+    path.file_name().and_then(|name| name.to_str()).map(str::to_owned)
 }
 
 /// Copies a file's bytes to a new file of mode 0600; shares the blocks where the filesystem can.

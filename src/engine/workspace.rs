@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::files::{check_filesystem, file_error};
 use super::stamps::CatalogStamps;
 use super::{EngineError, Layout, Result, init};
-use crate::blobs::DiskStore;
+use crate::blobs::{DiskStore, Faults};
 use crate::catalog::{Actor, Catalog, CatalogError};
 use crate::clock::Clock;
 use crate::config::{Config, Policy, UnresolvedWriter};
@@ -67,6 +67,11 @@ impl Workspace {
         let stamps = Arc::new(CatalogStamps(catalog.clone()));
         let blobs = DiskStore::open(&layout.objects(), &layout.staging(), stamps, env.ids.clone())?;
         Ok(Self { layout, policy, catalog, blobs, env: env.clone() })
+    }
+
+    /// The same workspace, whose store fails as `faults` says; for tests.
+    pub fn with_store_faults(self, faults: Arc<dyn Faults>) -> Self {
+        Self { blobs: self.blobs.with_faults(faults), ..self }
     }
 
     /// The workspace's directory, absolute and without symlinks.

@@ -44,8 +44,8 @@ const MAX_STACK_DEPTH: u32 = 2;
 
 /// What the kernel is asked for, as far as it offers it.
 ///
-/// Left out on purpose: `WRITEBACK_CACHE` (would hide single writes from the lease check), `ATOMIC_O_TRUNC` (an
-/// open answered ESTALE must not have truncated), `POSIX_LOCKS` and `FLOCK_LOCKS` (the kernel's own can be
+/// `ATOMIC_O_TRUNC` saves a request at each save, and lets a cut through `/proc/self/fd` reach the right node. Left out
+/// on purpose: `WRITEBACK_CACHE` (would hide single writes from the lease check), `POSIX_LOCKS` and `FLOCK_LOCKS` (the kernel's own can be
 /// interrupted), `DIRECT_IO_ALLOW_MMAP`, and `DONT_MASK` (the kernel applies the umask).
 const CAPABILITIES: InitFlags = InitFlags::FUSE_DO_READDIRPLUS
     .union(InitFlags::FUSE_READDIRPLUS_AUTO)
@@ -53,6 +53,7 @@ const CAPABILITIES: InitFlags = InitFlags::FUSE_DO_READDIRPLUS
     .union(InitFlags::FUSE_CACHE_SYMLINKS)
     .union(InitFlags::FUSE_ASYNC_READ)
     .union(InitFlags::FUSE_ASYNC_DIO)
+    .union(InitFlags::FUSE_ATOMIC_O_TRUNC)
     .union(InitFlags::FUSE_HANDLE_KILLPRIV_V2)
     .union(InitFlags::FUSE_MAX_PAGES)
     .union(InitFlags::FUSE_PASSTHROUGH);

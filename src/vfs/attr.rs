@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::node::{Fate, Node, State};
+use super::node::{Claim, Fate, Node, State};
+use super::sync::is_drafted;
 use super::{Caller, Handle, NodeAttr, Result, SetAttr, SetTime, Vfs, VfsError};
 use crate::catalog::AttrChange;
 use crate::model::{Attrs, Content, Entry, Ino, Kind, Layer, Scratch, Timestamp};
@@ -108,11 +109,23 @@ impl Vfs {
             apply(&mut state.attrs, change, now);
             return Ok(());
         }
+        if self.is_unnamed_working(&claim) {
+            // The catalog gets to know the node by its own number, not by the version's.
+            let now = self.now().wall;
+            apply(&mut claim.node.lock().attrs, change, now);
+            return self.save_number(&claim);
+        }
         let entry = self.workspace.catalog().set_attrs(&self.actor(), artifact, change)?;
         let mut state = claim.node.lock();
         state.attrs = entry.attrs;
-        state.drafted = true;
+        state.drafted |= is_drafted(&entry);
         Ok(())
+    }
+
+    /// Whether the node is one that its name was switched to, and that the catalog has no draft for.
+    fn is_unnamed_working(&self, claim: &Claim) -> bool {
+        let state = claim.node.lock();
+        state.kind == Kind::File && !state.drafted && !state.immutable && state.base.is_some()
     }
 
     fn check_setattr(&self, caller: &Caller, node: &Node, change: &SetAttr, open: bool) -> Result<()> {
@@ -159,7 +172,7 @@ impl Vfs {
         self.refuse_if_read_only()?;
         let (artifact, leased) = {
             let state = node.lock();
-            (state.artifact, state.scratch == Scratch::No && state.kind != Kind::Directory)
+            (state.artifact, state.scratch == Scratch::No)
         };
         let catalog = self.workspace.catalog();
         let blocked = leased && catalog.blocker(&self.options.holder, artifact, self.now())?.is_some();

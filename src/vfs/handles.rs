@@ -18,6 +18,8 @@ pub(super) struct OpenFile {
     /// The bytes of a version, which stay whatever becomes of its name.
     pub version: Option<Arc<File>>,
     pub write: bool,
+    /// Writes go to the end of the draft, which a direct handle's kernel doesn't know.
+    pub append: bool,
     /// It was opened on the old version's node, whose pages are other bytes.
     pub direct: bool,
 }

@@ -29,7 +29,9 @@ impl Vfs {
         if request.write {
             self.check_access(caller, &node, WRITE)?;
         }
-        self.open_node(caller, &node, request)
+        // A cut is a write, whatever else the opener wants (open(2): the effect of O_RDONLY|O_TRUNC is unspecified).
+        let request = OpenRequest { write: request.write || request.truncate, ..*request };
+        self.open_node(caller, &node, &request)
     }
 
     /// Whether opening may take longer than a look at the catalog: it hashes a blob, or commits a lease.
@@ -58,30 +60,54 @@ impl Vfs {
             Kind::File => {}
             _ => return Err(VfsError::Invalid),
         }
-        if request.read && !request.write {
+        let opened = match request.write {
+            false if immutable => self.open_version(node)?,
+            false => self.open_cached(node, request, Io::Cached)?,
+            true => self.open_for_write(caller, node, request, immutable)?,
+        };
+        if request.read {
             self.seen.note(caller, artifact, base, self.now());
         }
-        if !request.write {
-            return if immutable {
-                self.open_version(node)
-            } else {
-                self.open_cached(node, false, Io::Cached)
-            };
-        }
-        self.refuse_if_read_only()?;
-        if immutable {
-            return self.open_switched(caller, node);
-        }
-        self.open_writable(caller, node, Io::Cached)
+        Ok(opened)
     }
 
-    fn open_writable(&self, caller: &Caller, node: &Arc<Node>, io: Io) -> Result<Opened> {
-        let named = node.lock().fate == Fate::Named;
-        if named && !self.waits_for_first_write(node)? {
+    fn open_for_write(
+        &self,
+        caller: &Caller,
+        node: &Arc<Node>,
+        request: &OpenRequest,
+        immutable: bool,
+    ) -> Result<Opened> {
+        self.refuse_if_read_only()?;
+        let fate = node.lock().fate;
+        match fate {
+            Fate::Named if immutable => self.open_switched(caller, node, request),
+            Fate::Named => self.open_writable(caller, node, request, Io::Cached),
+            Fate::Unlinked if immutable => Err(VfsError::ReadOnly),
+            Fate::Unlinked => self.open_cached(node, request, Io::Cached),
+            // The kernel has not heard yet that the name means another node, or has no name to look up.
+            Fate::Replaced | Fate::Detached if first_time(node, caller) => Err(VfsError::Reopen),
+            Fate::Replaced | Fate::Detached => Err(VfsError::ReadOnly),
+        }
+    }
+
+    fn open_writable(
+        &self,
+        caller: &Caller,
+        node: &Arc<Node>,
+        request: &OpenRequest,
+        io: Io,
+    ) -> Result<Opened> {
+        if !self.waits_for_first_write(node)? {
             self.lease_for_open(caller, node)?;
             self.keep_switched(node);
         }
-        self.open_cached(node, true, io)
+        let opened = self.open_cached(node, request, io).inspect_err(|_| self.give_back_unused(node))?;
+        if request.truncate {
+            let cut = self.set_size(caller, node, 0, true);
+            cut.inspect_err(|_| self.release(opened.handle))?;
+        }
+        Ok(opened)
     }
 
     /// Whether policy lets this file be opened for writing without a lease.
@@ -108,13 +134,12 @@ impl Vfs {
 
     /// Sends the opener of a version to the working node of its name; a second one without a look-up between has no
     /// name to look up, and gets a handle on the working node that goes past this node's pages.
-    fn open_switched(&self, caller: &Caller, node: &Arc<Node>) -> Result<Opened> {
+    fn open_switched(&self, caller: &Caller, node: &Arc<Node>, request: &OpenRequest) -> Result<Opened> {
         let working = self.switch(node)?;
-        let first = !std::mem::replace(&mut node.lock().reopen_sent, true);
-        if first {
+        if first_time(node, caller) {
             return Err(VfsError::Reopen);
         }
-        let opened = self.open_writable(caller, &working, Io::Direct)?;
+        let opened = self.open_writable(caller, &working, request, Io::Direct)?;
         // No look-up has told the kernel that the name is at the working node.
         let artifact = working.lock().artifact;
         self.invalidate_name(artifact);
@@ -152,24 +177,32 @@ impl Vfs {
         };
         let kept = file.as_ref().map(File::try_clone).transpose().map_err(io("open a version"))?;
         node.lock().handles += 1;
-        let open =
-            OpenFile { node: Arc::clone(node), version: kept.map(Arc::new), write: false, direct: false };
+        let open = OpenFile {
+            node: Arc::clone(node),
+            version: kept.map(Arc::new),
+            write: false,
+            append: false,
+            direct: false,
+        };
         let handle = self.handles.insert(open);
         Ok(Opened { handle, io: file.map_or(Io::Cached, Io::Version) })
     }
 
-    fn open_cached(&self, node: &Arc<Node>, write: bool, io: Io) -> Result<Opened> {
+    fn open_cached(&self, node: &Arc<Node>, request: &OpenRequest, io: Io) -> Result<Opened> {
         let file = self.open_content(node)?;
         {
             let mut state = node.lock();
             state.handles += 1;
-            state.writers += u32::from(write);
+            state.writers += u32::from(request.write);
             if state.file.is_none() {
                 state.file = file;
             }
         }
         let direct = matches!(io, Io::Direct);
-        let handle = self.handles.insert(OpenFile { node: Arc::clone(node), version: None, write, direct });
+        let OpenRequest { write, append, .. } = *request;
+        let open =
+            OpenFile { node: Arc::clone(node), version: None, write, append: append && direct, direct };
+        let handle = self.handles.insert(open);
         Ok(Opened { handle, io })
     }
 
@@ -197,13 +230,25 @@ impl Vfs {
             match opened {
                 // The publisher moves the save into the store, and tells the node as soon as the catalog knows.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    self.publisher.wait_for_running()
+                    self.publisher.wait_for_running();
+                    self.reread_content(node, &content)?;
                 }
                 other => return other.map(|file| Some(Arc::new(file))).map_err(io("open a save")),
             }
         }
         let source = std::io::ErrorKind::NotFound.into();
         Err(VfsError::Io { doing: "open a save", source })
+    }
+
+    /// Takes the content from the catalog, if the node still has the one that can't be found.
+    fn reread_content(&self, node: &Node, missing: &Content) -> Result<()> {
+        let artifact = node.lock().artifact;
+        let entry = self.workspace.catalog().entry_of(self.checkout, artifact)?;
+        let mut state = node.lock();
+        if let Some(entry) = entry.filter(|entry| entry.ino == node.ino && state.content == *missing) {
+            state.content = entry.content;
+        }
+        Ok(())
     }
 
     /// Reads up to `size` bytes; fewer at the end of the file.
@@ -248,9 +293,11 @@ impl Vfs {
         kill_suid: bool,
     ) -> Result<usize> {
         let open = self.handles.get(handle)?;
-        self.change_bytes(&open.node, kill_suid, |file, state_size| {
-            file.write_all_at(data, offset)?;
-            Ok(state_size.max(offset + data.len() as u64))
+        self.change_bytes(&open.node, kill_suid, |file, size| {
+            // A direct handle's offset comes from the size of the version that it was opened on.
+            let offset = if open.append { size } else { offset };
+            file.write_all_at(data, offset).map_err(Failed::Written)?;
+            Ok(NewSize::AtLeast(offset + data.len() as u64))
         })?;
         if open.direct {
             self.invalidate_content(open.node.ino);
@@ -269,7 +316,7 @@ impl Vfs {
         &self,
         node: &Arc<Node>,
         kill_suid: bool,
-        change: impl FnOnce(&File, u64) -> std::io::Result<u64>,
+        change: impl FnOnce(&File, u64) -> std::result::Result<NewSize, Failed>,
     ) -> Result<()> {
         let lost = self.prepare_write(node)?;
         let (file, size) = self.start_write(node)?;
@@ -280,7 +327,7 @@ impl Vfs {
             finish_write(&mut state, &result, kill_suid, now);
             node.write_done(&mut state);
         }
-        result.map_err(io("write"))?;
+        result.map_err(|failed| io("write")(failed.into()))?;
         if lost { Err(VfsError::LeaseLost) } else { Ok(()) }
     }
 
@@ -303,10 +350,10 @@ impl Vfs {
         Ok(node.lock().fate == Fate::Detached)
     }
 
-    /// Whether a handle's bytes are at stake: some are unsaved, or somebody has it open for writing.
+    /// Whether bytes are at stake: some are unsaved, or they were to be written under a lease that is lost.
     fn has_written(&self, node: &Node) -> bool {
         let state = node.lock();
-        state.writers > 0 || state.is_dirty()
+        state.lease.is_some() || state.is_dirty()
     }
 
     fn start_write(&self, node: &Arc<Node>) -> Result<(Arc<File>, u64)> {
@@ -331,9 +378,9 @@ impl Vfs {
             return Err(VfsError::BadHandle);
         }
         self.change_bytes(&open.node, false, |file, size| {
-            sys::fallocate(file, mode, offset, length)?;
+            sys::fallocate(file, mode, offset, length).map_err(Failed::Unchanged)?;
             let end = offset.saturating_add(length).cast_unsigned();
-            Ok(if mode & sys::FALLOC_KEEP_SIZE == 0 { size.max(end) } else { size })
+            Ok(NewSize::AtLeast(if mode & sys::FALLOC_KEEP_SIZE == 0 { end } else { size }))
         })
     }
 
@@ -363,8 +410,9 @@ impl Vfs {
         let Some(file) = file else { return Ok(0) };
         self.change_bytes(&target.node, false, |target, size| {
             let (from, to) = (from_offset.cast_signed(), to_offset.cast_signed());
-            copied = sys::copy_file_range(&file, from, target, to, length.min(COPY_BYTES) as usize)? as u64;
-            Ok(if copied == 0 { size } else { size.max(to_offset + copied) })
+            let length = length.min(COPY_BYTES) as usize;
+            copied = sys::copy_file_range(&file, from, target, to, length).map_err(Failed::Unchanged)? as u64;
+            Ok(NewSize::AtLeast(if copied == 0 { size } else { to_offset + copied }))
         })?;
         Ok(copied)
     }
@@ -382,7 +430,6 @@ impl Vfs {
         }
         if immutable {
             self.switch(node)?;
-            node.lock().reopen_sent = true;
             return Err(VfsError::Reopen);
         }
         if fate == Fate::Named {
@@ -393,7 +440,9 @@ impl Vfs {
             return Ok(());
         }
         self.begin_working(node, Some(size))?;
-        self.change_bytes(node, false, |file, _| file.set_len(size).map(|()| size))?;
+        self.change_bytes(node, false, |file, _| {
+            file.set_len(size).map(|()| NewSize::Exactly(size)).map_err(Failed::Written)
+        })?;
         if size == 0 {
             self.mark_emptied(node);
         }
@@ -403,6 +452,7 @@ impl Vfs {
     fn mark_emptied(&self, node: &Node) {
         let mut state = node.lock();
         let direct = state.is_direct();
+        state.tainted = false;
         if let Some(working) = &mut state.working {
             working.emptied = !direct;
         }
@@ -444,15 +494,50 @@ impl Vfs {
     }
 }
 
+/// What a change makes of a file's size. Changes may overlap in time, so that most can only say what it is at least.
+enum NewSize {
+    AtLeast(u64),
+    Exactly(u64),
+}
+
+/// How a change failed.
+enum Failed {
+    /// Part of the bytes may be written: the file is not whole.
+    Written(std::io::Error),
+    /// Nothing is changed, or nothing that the caller counts on.
+    Unchanged(std::io::Error),
+}
+
+impl From<Failed> for std::io::Error {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Written(error) | Failed::Unchanged(error) => error,
+        }
+    }
+}
+
+/// Whether this thread was not yet sent to look the name up again since somebody last did.
+fn first_time(node: &Node, caller: &Caller) -> bool {
+    let mut state = node.lock();
+    let first = !state.reopen_sent.contains(&caller.pid);
+    if first {
+        state.reopen_sent.push(caller.pid);
+    }
+    first
+}
+
 /// Notes what a write did to the node.
 fn finish_write(
     state: &mut State,
-    result: &std::io::Result<u64>,
+    result: &std::result::Result<NewSize, Failed>,
     kill_suid: bool,
     now: crate::model::Timestamp,
 ) {
     if let Ok(size) = result {
-        state.size = *size;
+        state.size = match *size {
+            NewSize::AtLeast(size) => state.size.max(size),
+            NewSize::Exactly(size) => size,
+        };
         state.attrs.mtime = now;
         state.attrs.ctime = now;
         if kill_suid {
@@ -462,12 +547,9 @@ fn finish_write(
     if let Some(lease) = &mut state.lease {
         lease.came_with_open = false;
     }
-    let Some(working) = &mut state.working else { return };
-    match result {
-        Ok(_) => {
-            working.dirty = true;
-            working.emptied = false;
-        }
-        Err(_) => working.tainted = true,
+    state.tainted |= matches!(result, Err(Failed::Written(_)));
+    if let (Ok(_), Some(working)) = (result, &mut state.working) {
+        working.dirty = true;
+        working.emptied = false;
     }
 }

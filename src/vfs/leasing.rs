@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::node::{HeldLease, Node};
 use super::{Caller, Result, Vfs, VfsError};
-use crate::catalog::CatalogError;
-use crate::model::{Entry, ResourceKey, Scratch, VersionNumber};
+use crate::catalog::{CatalogError, EventKind, NewEvent};
+use crate::model::{Entry, ResourceKey, Scratch, Seq, VersionNumber};
 
 /// A live lease is renewed when this part of its time has passed since it last was.
 const RENEW_FRACTION: i64 = 10;
@@ -17,8 +17,11 @@ impl Vfs {
             let state = node.lock();
             (state.artifact, state.base)
         };
-        let seen = self.seen.by(caller, artifact, self.now()).or(base);
-        self.lease(node, seen, true)
+        let seen = self.seen.by(caller, artifact, self.now());
+        self.lease(node, seen.or(base), true)?;
+        let mut state = node.lock();
+        state.unseen = seen.is_none() && base.is_some() && !state.drafted;
+        Ok(())
     }
 
     /// Sees to it that the bytes that are to be written are protected; cheap while a lease is fresh.
@@ -50,7 +53,8 @@ impl Vfs {
         let (catalog, now) = (self.workspace.catalog(), self.now());
         let before = catalog.lease(&ResourceKey::Artifact(id))?;
         let had = before.is_some_and(|l| l.holder == self.options.holder && l.is_live(now));
-        let lease = catalog.acquire(&self.actor(), &[(artifact, seen)])?.pop();
+        let acquired = catalog.acquire(&self.actor(), &[(artifact, seen)]);
+        let lease = acquired.inspect_err(|error| self.note_stale(error))?.pop();
         let lease = lease.ok_or(VfsError::LeaseLost)?;
         let came_with_open = match known {
             Some(known) => known.came_with_open,
@@ -61,7 +65,10 @@ impl Vfs {
     }
 
     /// Gives back a lease that came with a handle which never wrote.
-    pub(super) fn give_back_unused(&self, node: &Node) {
+    pub(super) fn give_back_unused(&self, node: &Arc<Node>) {
+        // Nobody renews it between the look and the release.
+        let claim = node.claim();
+        let node = &claim.node;
         let (id, lease) = {
             let mut state = node.lock();
             if state.drafted || state.is_dirty() || state.writers > 0 {
@@ -83,9 +90,27 @@ impl Vfs {
         let Some(head) = target.head else { return Ok(()) };
         match self.seen.by(caller, target.artifact, self.now()) {
             Some(base) if base < head && !crate::vfs::sync::is_drafted(target) => {
-                Err(CatalogError::Stale { artifact: target.artifact, base, head }.into())
+                let stale = CatalogError::Stale { artifact: target.artifact, base, head };
+                self.note_stale(&stale);
+                Err(stale.into())
             }
             _ => Ok(()),
+        }
+    }
+
+    fn note_stale(&self, error: &CatalogError) {
+        if let CatalogError::Stale { artifact, base, head } = error {
+            let detail = format!("a save made on version {base} was refused: the newest is {head}");
+            self.note_event(EventKind::StaleSave, *artifact, &detail);
+        }
+    }
+
+    /// Notes an event that people may ask for later; a failure to do so is only logged.
+    pub(super) fn note_event(&self, kind: EventKind, artifact: Seq, detail: &str) {
+        let (at, holder) = (self.now().wall, Some(&self.options.holder));
+        let event = NewEvent { at, kind, artifact: Some(artifact), holder, detail };
+        if let Err(error) = self.workspace.catalog().note(&event) {
+            tracing::warn!(%error, detail, "an event could not be noted");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use super::attr::{EXECUTE, WRITE};
-use super::node::{Fate, Node};
+use super::node::{Claim, Fate, Node};
 use super::{Caller, DirEntry, NodeAttr, OpenRequest, Opened, Result, Vfs, VfsError};
 use crate::catalog::{NewEntry, Place, RenameMode, RenameRequest};
 use crate::model::{Attrs, Content, Entry, Ino, Kind, Name, NameClass, NameError, Scratch, Seq};
@@ -15,6 +15,12 @@ const LISTING_BATCH: usize = 512;
 
 /// Cookies below this are `.` and `..`; an artifact's is its number plus this.
 const FIRST_COOKIE: u64 = 2;
+
+/// The nodes that a rename changes; what an exchange swaps are two.
+struct RenameClaims {
+    source: Claim,
+    target: Option<Claim>,
+}
 
 impl Vfs {
     /// Finds what a name stands for, and counts one reference of the kernel's.
@@ -44,11 +50,39 @@ impl Vfs {
     pub(super) fn node_of(&self, entry: &Entry) -> Arc<Node> {
         if let Some(working) = self.nodes.switched(entry.artifact) {
             if let Some(version) = self.nodes.get(entry.ino) {
-                version.lock().reopen_sent = false;
+                version.lock().reopen_sent.clear();
             }
             return working;
         }
-        self.nodes.get_or_insert(entry.ino, || Node::of(entry, self.shown_attrs(entry)))
+        let node = self.nodes.get_or_insert(entry.ino, || self.new_node(entry));
+        let other = {
+            let mut state = node.lock();
+            state.reopen_sent.clear();
+            state.artifact != entry.artifact || state.fate != Fate::Named
+        };
+        if other { self.alias(entry).unwrap_or(node) } else { node }
+    }
+
+    fn new_node(&self, entry: &Entry) -> Node {
+        let node = Node::of(entry, self.shown_attrs(entry));
+        // What is written in place has the size of its file: a dead daemon could not note the last one.
+        if let Content::Direct(name) = &entry.content
+            && let Ok(file) = std::fs::metadata(self.workspace.layout().scratch().join(name))
+        {
+            let mut state = node.lock();
+            state.size = file.len();
+            state.content_size = file.len();
+        }
+        node
+    }
+
+    /// A node of its own for a name whose number another node has: a version that was moved away as a backup keeps its
+    /// number there, and a revert brings the same version back to its name.
+    fn alias(&self, entry: &Entry) -> Option<Arc<Node>> {
+        let ino = self.workspace.catalog().next_ino().ok()?;
+        let node = Node::of(&Entry { ino, ..entry.clone() }, self.shown_attrs(entry));
+        node.lock().immutable = entry.kind == Kind::File && !crate::vfs::sync::is_drafted(entry);
+        Some(self.nodes.switch(entry.artifact, node))
     }
 
     /// The node that the kernel named; the root and those of an earlier mount are found in the catalog.
@@ -253,18 +287,40 @@ impl Vfs {
             (Some(target), RenameMode::Exchange) => self.class_under(target, parent, &from)?,
             _ => Scratch::No,
         };
-        let node = self.node_of(&source);
-        let claim = node.claim();
-        self.save_before_rename(&claim, target.as_ref(), to_class)?;
-        let content = self.seal_direct(&claim, to_class, &to)?;
+        let claims = self.claim_for_rename(&source, target.as_ref().filter(|_| mode == RenameMode::Exchange));
+        self.save_before_rename(&claims.source, target.as_ref(), to_class)?;
+        self.seal_in_place(&claims.source, to_class, &to)?;
+        if let Some(claim) = &claims.target {
+            self.save_before_rename(claim, Some(&source), from_class)?;
+            self.seal_in_place(claim, from_class, &from)?;
+        }
         let spare = self.workspace.ids().artifact(self.now().wall);
-        let request = RenameRequest { from, to, mode, classes: (from_class, to_class), content, spare };
-        let renamed = catalog.rename(&self.actor(), &request);
-        let renamed = renamed.inspect_err(|_| self.unseal_direct(request.content.as_ref()))?;
-        self.rebind(&claim, &renamed.source, &renamed.moved);
-        drop(claim);
-        self.after_rename(&renamed);
+        let request = RenameRequest { from, to, mode, classes: (from_class, to_class), spare };
+        let renamed = catalog.rename(&self.actor(), &request)?;
+        self.rebind(&claims.source, &renamed.source, &renamed.moved);
+        if let (Some(claim), Some(exchanged)) = (&claims.target, &renamed.exchanged) {
+            self.rebind(claim, exchanged, exchanged);
+        }
+        drop(claims);
+        self.seen.note_author(caller, renamed.moved.artifact, self.now());
+        if let Some(replaced) = renamed.replaced.filter(|replaced| replaced.ino != renamed.moved.ino) {
+            self.after_removal(&replaced);
+        }
         Ok(())
+    }
+
+    /// Claims the nodes that a rename changes, in the order of their numbers, so that two exchanges can't wait for each
+    /// other.
+    fn claim_for_rename(&self, source: &Entry, target: Option<&Entry>) -> RenameClaims {
+        let source = self.node_of(source);
+        let target = target.map(|target| self.node_of(target)).filter(|target| target.ino != source.ino);
+        match target {
+            Some(target) if target.ino < source.ino => {
+                let target = target.claim();
+                RenameClaims { source: source.claim(), target: Some(target) }
+            }
+            target => RenameClaims { source: source.claim(), target: target.map(|target| target.claim()) },
+        }
     }
 
     /// Whether a file is scratch under a name that it is moved to.
@@ -273,42 +329,18 @@ impl Vfs {
         self.classify(place, entry.kind, in_scratch, false)
     }
 
-    fn after_rename(&self, renamed: &crate::catalog::Renamed) {
-        if let Some(replaced) = &renamed.replaced {
-            let same_node = replaced.ino == renamed.moved.ino;
-            if !same_node {
-                self.after_removal(replaced);
-            }
-        }
-        if let Some(exchanged) = &renamed.exchanged {
-            let node = self.nodes.get(exchanged.ino);
-            if let Some(node) = node {
-                let claim = node.claim();
-                self.rebind(&claim, exchanged, exchanged);
-            }
-        }
-    }
-
     /// Lets a node mean what its name means after a rename.
-    fn rebind(&self, claim: &super::node::Claim, source: &Entry, moved: &Entry) {
+    fn rebind(&self, claim: &Claim, source: &Entry, moved: &Entry) {
         if source.artifact != moved.artifact {
             self.forget_switch(source.artifact);
         }
-        let before = {
+        let content_changed = {
             let mut state = claim.node.lock();
             state.lease = if state.artifact == moved.artifact { state.lease } else { None };
-            if !matches!(moved.content, Content::Direct(_)) {
-                state.end_in_place();
-            }
-            let before = state.content.clone();
-            state.refresh(moved, self.shown_attrs(moved));
-            before
+            state.refresh(moved, self.shown_attrs(moved))
         };
-        if before != moved.content {
+        if content_changed {
             self.publish_later(moved);
-        }
-        if matches!(before, Content::Direct(_)) {
-            self.delete_files(&before, Some(&moved.content));
         }
     }
 

@@ -41,9 +41,17 @@ pub(super) struct State {
     pub drafted: bool,
     /// The bytes may not change: readers of a version have it open or cached.
     pub immutable: bool,
-    /// An opener was sent to look the name up again, and no look-up has come since.
-    pub reopen_sent: bool,
+    /// The threads that were sent to look the name up again, since the last look-up.
+    pub reopen_sent: Vec<u32>,
     pub fate: Fate,
+    /// A write or sync failed since the file was last cut to nothing: it may replace no document.
+    pub tainted: bool,
+    /// Bytes of a detached node were put aside: its writers are told at every call.
+    pub lost: bool,
+    /// The version that this checkout's last check-in made of it.
+    pub checked_in: Option<VersionNumber>,
+    /// Its process had not read the version that it writes over.
+    pub unseen: bool,
     pub lease: Option<HeldLease>,
     /// An open file of the last save, while handles are open.
     pub file: Option<Arc<File>>,
@@ -62,6 +70,8 @@ pub(super) enum Fate {
     Named,
     /// Its name was removed or replaced: what is written to it goes when the last handle closes.
     Unlinked,
+    /// The name means newer bytes: who has these open goes on reading them.
+    Replaced,
     /// Its draft was taken away under open handles: what is written becomes a recovery copy.
     Detached,
 }
@@ -98,8 +108,6 @@ pub(super) struct Working {
     pub dirty: bool,
     /// Cut to nothing and not written since: not yet a save.
     pub emptied: bool,
-    /// A write, flush or sync failed: never to be saved.
-    pub tainted: bool,
 }
 
 /// What is going on with a node while its lock is free.
@@ -131,8 +139,12 @@ impl Node {
             base,
             drafted,
             immutable: is_immutable(entry),
-            reopen_sent: false,
+            reopen_sent: Vec::new(),
             fate: Fate::Named,
+            tainted: false,
+            lost: false,
+            checked_in: None,
+            unseen: false,
             lease: None,
             file: None,
             working: None,
@@ -150,7 +162,7 @@ impl Node {
         let copy = State {
             content: state.content.clone(),
             immutable: false,
-            reopen_sent: false,
+            reopen_sent: Vec::new(),
             fate: Fate::Named,
             lease: None,
             file: None,
@@ -220,10 +232,6 @@ impl State {
         self.working.as_ref().is_some_and(|working| working.dirty)
     }
 
-    pub fn is_tainted(&self) -> bool {
-        self.working.as_ref().is_some_and(|working| working.tainted)
-    }
-
     /// The file that reads come from; none for an empty one that was never written.
     pub fn readable(&self) -> Option<Arc<File>> {
         self.working.as_ref().map(|working| Arc::clone(&working.file)).or_else(|| self.file.clone())
@@ -234,18 +242,9 @@ impl State {
         matches!(self.content, Content::Direct(_))
     }
 
-    /// What was written in place is a save now, and maybe a blob: the next bytes go to a copy.
-    pub fn end_in_place(&mut self) {
-        if !self.is_direct() || self.is_dirty() {
-            return;
-        }
-        if let Some(working) = self.working.take() {
-            self.file = (self.handles > 0).then_some(working.file);
-        }
-    }
-
-    /// Takes over what the catalog says of the node's name, but for bytes that are not saved.
-    pub fn refresh(&mut self, entry: &Entry, attrs: Attrs) {
+    /// Takes over what the catalog says of the node's name, but for bytes that are not saved. Tells whether the bytes
+    /// that readers see are others now.
+    pub fn refresh(&mut self, entry: &Entry, attrs: Attrs) -> bool {
         self.artifact = entry.artifact;
         self.id = entry.id;
         self.scratch = entry.scratch;
@@ -254,12 +253,20 @@ impl State {
             Layer::Head => entry.head,
         };
         self.drafted = matches!(entry.layer, Layer::Draft { .. });
-        if self.working.is_none() {
-            self.attrs = attrs;
-            self.size = entry.size;
-            self.content = entry.content.clone();
-            self.content_size = entry.size;
-        }
         self.immutable = is_immutable(entry) && self.writers == 0 && self.working.is_none();
+        if self.working.is_some() {
+            return false;
+        }
+        // A save that became a blob has the same bytes; two saves or two blobs don't.
+        let stored = matches!((&self.content, &entry.content), (Content::Staged(_), Content::Blob(_)));
+        let changed = self.content != entry.content && !stored;
+        self.attrs = attrs;
+        self.size = entry.size;
+        self.content = entry.content.clone();
+        self.content_size = entry.size;
+        if changed {
+            self.file = None;
+        }
+        changed
     }
 }

@@ -1,12 +1,15 @@
 //! What commands do to a mounted checkout: settle its saves, let the engine work on the catalog, and bring the nodes
 //! and the kernel in line.
 
+use std::sync::Arc;
+
+use super::node::{Claim, Fate, Node};
 use super::{Result, Vfs, VfsError};
 use crate::engine::{
     CheckInReport, CheckInRequest, CheckoutOps, Detached, EngineError, RevertReport, SettleReport,
     StatusReport,
 };
-use crate::model::{ArtifactPath, Lease, VersionNumber};
+use crate::model::{ArtifactPath, Ino, Lease, Scratch, Seq, VersionInfo, VersionNumber};
 
 type OpsResult<T> = std::result::Result<T, EngineError>;
 
@@ -17,6 +20,7 @@ impl Vfs {
 
     /// Settles all saves; refuses to go on while an application still writes one of the files that are meant.
     fn settle_or_refuse(&self, paths: &[ArtifactPath]) -> OpsResult<()> {
+        self.wait_for_emptied();
         let unsettled = self.settle_saves().map_err(settling)?;
         let meant = |path: &&ArtifactPath| paths.is_empty() || paths.iter().any(|p| path.is_within(p));
         match unsettled.iter().find(meant) {
@@ -101,16 +105,19 @@ impl CheckoutOps for Vfs {
 
     fn check_in(&self, request: &CheckInRequest) -> OpsResult<CheckInReport> {
         self.settle_or_refuse(&request.paths)?;
-        let report = self.detached()?.check_in(request)?;
-        self.forget_leases(request.keep);
+        let claims = self.claim_written_in_place();
+        let request = CheckInRequest { busy: self.busy_inos(), ..request.clone() };
+        let (report, checked_in) = self.workspace.check_in(&self.actor(), &request)?;
+        drop(claims);
+        self.note_checked_in(&checked_in.settled);
         self.after_command([])?;
         Ok(report)
     }
 
     fn revert(&self, paths: &[ArtifactPath]) -> OpsResult<RevertReport> {
         self.settle_saves().map_err(settling)?;
+        self.detach_below(paths)?;
         let report = self.detached()?.revert(paths)?;
-        self.forget_leases(false);
         self.after_command(&report.reverted)?;
         Ok(report)
     }
@@ -122,6 +129,7 @@ impl CheckoutOps for Vfs {
     }
 
     fn settle(&self, under: &ArtifactPath) -> OpsResult<SettleReport> {
+        self.wait_for_emptied();
         let unsettled = self.settle_saves().map_err(settling)?;
         self.wait_for_checkins();
         let unsettled = unsettled.into_iter().filter(|path| path.is_within(under)).collect();
@@ -142,14 +150,56 @@ impl CheckoutOps for Vfs {
 }
 
 impl Vfs {
-    /// After a command released leases, the next write has to ask again.
-    fn forget_leases(&self, kept: bool) {
-        if kept {
-            return;
+    /// Keeps applications from writing to files that are written in place, while a check-in copies them.
+    fn claim_written_in_place(&self) -> Vec<Claim> {
+        let mut nodes = self.nodes.all();
+        nodes.retain(|node| {
+            let state = node.lock();
+            state.is_direct() && state.scratch == Scratch::No && state.handles > 0
+        });
+        // In the order of their numbers, as a rename claims two.
+        nodes.sort_by_key(|node| node.ino);
+        nodes.iter().map(|node| node.claim()).collect()
+    }
+
+    fn busy_inos(&self) -> Vec<Ino> {
+        let busy = |node: &Arc<Node>| {
+            let state = node.lock();
+            (state.writers > 0 && state.fate == Fate::Named).then_some(node.ino)
+        };
+        self.nodes.all().iter().filter_map(busy).collect()
+    }
+
+    /// Lets nodes and processes know which versions their drafts became.
+    fn note_checked_in(&self, settled: &[(Seq, Option<VersionInfo>)]) {
+        for (artifact, version) in settled {
+            let number = version.as_ref().map(|version| version.number);
+            for node in self.nodes.of_artifacts(&[*artifact]) {
+                node.lock().checked_in = number;
+            }
+            if let Some(number) = number {
+                self.seen.checked_in(*artifact, number);
+            }
         }
+    }
+
+    /// Takes the handles away from the drafts that a revert gives up: what they write becomes a recovery copy.
+    fn detach_below(&self, paths: &[ArtifactPath]) -> OpsResult<()> {
         for node in self.nodes.all() {
-            node.lock().lease = None;
+            let (artifact, writes) = {
+                let state = node.lock();
+                let writes = state.fate == Fate::Named && state.scratch == Scratch::No && !state.immutable;
+                (state.artifact, writes && (state.writers > 0 || state.is_dirty()))
+            };
+            if !writes {
+                continue;
+            }
+            let path = super::in_catalog(self.workspace.catalog().path_of(self.checkout, artifact))?;
+            if path.is_some_and(|path| paths.is_empty() || paths.iter().any(|p| path.is_within(p))) {
+                self.detach(&node, "the draft was reverted while the file was open");
+            }
         }
+        Ok(())
     }
 
     fn dirty_paths(&self) -> Result<Vec<ArtifactPath>> {

@@ -12,7 +12,8 @@ use crate::model::{Content, Digest, Ino, Seq};
 
 /// How long a save waits for others that can share its barrier. With the time of a barrier it stays well below the
 /// second within which a closed file survives a power cut.
-const GATHER: Duration = Duration::from_millis(100);
+const GATHER_STEP: Duration = Duration::from_millis(20);
+const GATHER_STEPS: u32 = 5;
 
 /// How many saves share a barrier at most.
 const BATCH: usize = 1_024;
@@ -24,6 +25,8 @@ pub(super) struct SealedSave {
     pub ino: Ino,
     /// The name in `staging/`.
     pub name: String,
+    /// The file of the save before, which goes when this one is durable.
+    pub replaces: Option<String>,
 }
 
 /// Saves that wait. Locking: one mutex, never held across I/O.
@@ -36,6 +39,9 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Inner {
     waiting: Vec<SealedSave>,
+    /// How many were ever queued, and how many of them were tried.
+    queued: u64,
+    tried: u64,
     /// How many are being published.
     running: usize,
     /// Somebody waits for the queue to become empty: nothing is gathered.
@@ -45,7 +51,9 @@ struct Inner {
 
 impl Queue {
     pub fn push(&self, save: SealedSave) {
-        self.inner.lock().waiting.push(save);
+        let mut inner = self.inner.lock();
+        inner.waiting.push(save);
+        inner.queued += 1;
         self.changed.notify_all();
     }
 
@@ -54,7 +62,8 @@ impl Queue {
         let mut inner = self.inner.lock();
         inner.drainers += 1;
         self.changed.notify_all();
-        while !inner.stopped && (!inner.waiting.is_empty() || inner.running > 0) {
+        let ticket = inner.queued;
+        while !inner.stopped && inner.tried < ticket {
             self.changed.wait(&mut inner);
         }
         inner.drainers -= 1;
@@ -82,8 +91,11 @@ impl Queue {
             }
             self.changed.wait(&mut inner);
         }
-        if inner.drainers == 0 && inner.waiting.len() < BATCH {
-            self.changed.wait_for(&mut inner, GATHER);
+        let mut left = GATHER_STEPS;
+        while left > 0 && inner.drainers == 0 && !inner.stopped && inner.waiting.len() < BATCH {
+            // A push wakes the wait early; a step less is what that costs.
+            self.changed.wait_for(&mut inner, GATHER_STEP);
+            left -= 1;
         }
         let count = inner.waiting.len().min(BATCH);
         let batch: Vec<_> = inner.waiting.drain(..count).collect();
@@ -92,7 +104,10 @@ impl Queue {
     }
 
     fn batch_done(&self) {
-        self.inner.lock().running = 0;
+        let mut inner = self.inner.lock();
+        inner.tried += inner.running as u64;
+        inner.running = 0;
+        drop(inner);
         self.changed.notify_all();
     }
 }
@@ -121,7 +136,8 @@ impl Vfs {
         for save in super::in_catalog(self.workspace.catalog().staged_saves(self.checkout))? {
             let entry = super::in_catalog(self.workspace.catalog().entry_of(self.checkout, save.artifact))?;
             if let Some(entry) = entry {
-                self.publisher.push(SealedSave { artifact: save.artifact, ino: entry.ino, name: save.file });
+                let (artifact, name) = (save.artifact, save.file);
+                self.publisher.push(SealedSave { artifact, ino: entry.ino, name, replaces: None });
             }
         }
         Ok(())
@@ -141,6 +157,9 @@ impl Vfs {
             }
         };
         for (save, result) in batch.iter().zip(results) {
+            if let (Some(before), true) = (&save.replaces, result.is_ok()) {
+                self.delete_files(&Content::Staged(before.clone()), None);
+            }
             match result {
                 Ok(digest) => self.note_published(save, digest),
                 // The draft got another content meanwhile, and its file was removed.

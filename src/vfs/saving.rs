@@ -13,7 +13,7 @@ use super::handles::OpenFile;
 use super::node::{Claim, Fate, HeldLease, Node, Working};
 use super::publisher::SealedSave;
 use super::{Caller, Handle, Result, Vfs, VfsError};
-use crate::catalog::{CatalogError, Durability, Place, Save, Saved};
+use crate::catalog::{CatalogError, Durability, EventKind, Place, Save, Saved};
 use crate::config::CloseDurability;
 use crate::engine::{RecoveryMeta, ScratchName, StagingName, StagingRole};
 use crate::model::{Content, Entry, Ino, Kind, Scratch, Seq, VersionNumber};
@@ -32,16 +32,24 @@ pub(super) enum Closing {
 
 impl Vfs {
     /// Answers close(2) of one descriptor: what was written is the draft now, or the bytes are put aside.
-    pub fn flush(&self, _caller: &Caller, handle: Handle) -> Result<()> {
+    pub fn flush(&self, caller: &Caller, handle: Handle) -> Result<()> {
         let open = self.handles.get(handle)?;
         if !open.write {
             return Ok(());
         }
-        match self.workspace.policy().close {
-            CloseDurability::Grouped => self.save(&open.node, Closing::Flush),
-            CloseDurability::Durable if open.node.lock().is_dirty() => self.save(&open.node, Closing::Sync),
-            CloseDurability::Durable => Ok(()),
+        let dirty = open.node.lock().is_dirty();
+        self.save(&open.node, Closing::Flush)?;
+        let (artifact, saved) = {
+            let state = open.node.lock();
+            (state.artifact, dirty && !state.is_dirty())
+        };
+        if saved {
+            self.seen.note_author(caller, artifact, self.now());
         }
+        if saved && self.workspace.policy().close == CloseDurability::Durable {
+            return self.save(&open.node, Closing::Sync);
+        }
+        Ok(())
     }
 
     /// Whether closing may take longer than a commit without a sync.
@@ -75,19 +83,23 @@ impl Vfs {
         let (dirty, emptied, fate, tainted) = {
             let state = node.lock();
             let emptied = state.working.as_ref().is_some_and(|working| working.emptied);
-            (state.is_dirty(), emptied, state.fate, state.is_tainted())
+            (state.is_dirty(), emptied, state.fate, state.tainted)
         };
         match fate {
             Fate::Detached => self.put_aside(node, "the lease was lost while the file was being written"),
             Fate::Named if tainted => self.put_aside(node, "a write of the file failed"),
             Fate::Named if emptied => self.pending.add_emptied(node, self.grace_deadline()),
             Fate::Named if dirty => self.save_at_release(node),
-            Fate::Named | Fate::Unlinked => {}
+            Fate::Named | Fate::Unlinked | Fate::Replaced => {}
         }
         self.give_back_unused(node);
         self.settle_name(node);
-        if self.options.checkin_on_close && node.lock().drafted {
-            self.pending.add_checkin(node, self.checkin_deadline());
+        let (artifact, to_check_in) = {
+            let state = node.lock();
+            (state.artifact, state.drafted && state.scratch == Scratch::No)
+        };
+        if self.options.checkin_on_close && to_check_in {
+            self.pending.add_checkin(artifact, self.checkin_deadline());
         }
     }
 
@@ -115,7 +127,9 @@ impl Vfs {
         }
         let switched = self.nodes.unswitch(artifact);
         match self.workspace.catalog().entry_of(self.checkout, artifact) {
-            Ok(Some(entry)) if entry.ino == node.ino => node.lock().refresh(&entry, self.shown_attrs(&entry)),
+            Ok(Some(entry)) if entry.ino == node.ino => {
+                node.lock().refresh(&entry, self.shown_attrs(&entry));
+            }
             Ok(_) if switched => self.invalidate_name(artifact),
             Ok(_) => {}
             Err(error) => self.note_problem(format!("artifact {artifact}: its name can't be read: {error}")),
@@ -152,17 +166,16 @@ impl Vfs {
 
     pub(super) fn save_claimed(&self, claim: &Claim, closing: Closing) -> Result<()> {
         let durable = closing == Closing::Sync;
-        let (fate, working) = {
+        let (fate, lost, tainted, working) = {
             let state = claim.node.lock();
-            let working = state.working.as_ref();
-            let working =
-                working.map(|w| (w.dirty, w.tainted, w.emptied, Arc::clone(&w.file), w.name.clone()));
-            (state.fate, working)
+            let working = state.working.as_ref().filter(|working| working.dirty);
+            let working = working.map(|w| (w.emptied, Arc::clone(&w.file), w.name.clone()));
+            (state.fate, state.lost, state.tainted, working)
         };
         match (fate, working) {
-            (Fate::Detached, Some((true, ..))) => Err(VfsError::LeaseLost),
-            (_, Some((_, true, ..))) => Err(VfsError::Tainted),
-            (Fate::Named, Some((true, _, emptied, file, name))) => {
+            (Fate::Detached, working) if lost || working.is_some() => Err(VfsError::LeaseLost),
+            _ if tainted => Err(VfsError::Tainted),
+            (Fate::Named, Some((emptied, file, name))) => {
                 if emptied && closing == Closing::Flush {
                     return Ok(());
                 }
@@ -192,30 +205,19 @@ impl Vfs {
     }
 
     fn taint(&self, claim: &Claim) {
-        if let Some(working) = &mut claim.node.lock().working {
-            working.tainted = true;
-        }
+        claim.node.lock().tainted = true;
     }
 
     fn seal(&self, claim: &Claim, file: &Arc<File>, name: &str, durable: bool) -> Result<()> {
         if durable {
             self.sync_file(claim, file)?;
         }
-        let (save, direct) = {
+        let (content, direct) = {
             let state = claim.node.lock();
             let direct = state.is_direct();
-            let content = if direct { state.content.clone() } else { Content::Staged(name.to_owned()) };
-            let save = Save {
-                artifact: state.artifact,
-                ino: claim.node.ino,
-                content,
-                size: state.size,
-                attrs: state.attrs,
-                base: state.base,
-                generation: state.lease.map(|lease| lease.generation),
-            };
-            (save, direct)
+            (if direct { state.content.clone() } else { Content::Staged(name.to_owned()) }, direct)
         };
+        let save = self.present_save(claim, content);
         let durability = if durable { Durability::Full } else { Durability::Grouped };
         match self.workspace.catalog().save(&self.actor(), &save, durability) {
             Ok(saved) if direct => {
@@ -252,7 +254,7 @@ impl Vfs {
 
     fn sealed(&self, claim: &Claim, file: &Arc<File>, save: &Save, saved: &Saved) {
         let now = self.now().boot_ms;
-        {
+        let unseen = {
             let mut state = claim.node.lock();
             state.content = save.content.clone();
             state.content_size = save.size;
@@ -262,22 +264,31 @@ impl Vfs {
             if let Some(lease) = &saved.lease {
                 state.lease = Some(HeldLease::new(lease, now, false));
             }
-        }
+            std::mem::take(&mut state.unseen)
+        };
         self.nodes.unswitch(save.artifact);
-        self.delete_files(&saved.before, Some(&save.content));
+        if unseen {
+            let detail = "saved by a process that had not read the version before";
+            self.note_event(EventKind::OverwroteUnseen, save.artifact, detail);
+        }
         if let Content::Staged(name) = &save.content {
-            self.publish_soon(save.artifact, save.ino, name);
+            // The save before goes when this one is durable: until then a power cut may bring its row back.
+            let replaces = match &saved.before {
+                Content::Staged(before) if before != name => Some(before.clone()),
+                _ => None,
+            };
+            self.publish_soon(save.artifact, save.ino, name, replaces);
         }
     }
 
-    fn publish_soon(&self, artifact: Seq, ino: Ino, name: &str) {
-        self.publisher.push(SealedSave { artifact, ino, name: name.to_owned() });
+    fn publish_soon(&self, artifact: Seq, ino: Ino, name: &str, replaces: Option<String>) {
+        self.publisher.push(SealedSave { artifact, ino, name: name.to_owned(), replaces });
     }
 
     /// Queues a staged content that a name got by other means than a save.
     pub(super) fn publish_later(&self, entry: &Entry) {
         if let (Content::Staged(name), Scratch::No) = (&entry.content, entry.scratch) {
-            self.publish_soon(entry.artifact, entry.ino, name);
+            self.publish_soon(entry.artifact, entry.ino, name, None);
         }
     }
 
@@ -321,7 +332,9 @@ impl Vfs {
         let source = self.open_content(&claim.node)?;
         let (artifact, base, size) = {
             let state = claim.node.lock();
-            (state.artifact, state.base, keep.unwrap_or(u64::MAX).min(state.content_size))
+            // A detached node reads from what was put aside, which no save holds.
+            let size = if state.fate == Fate::Detached { state.size } else { state.content_size };
+            (state.artifact, state.base, keep.unwrap_or(u64::MAX).min(size))
         };
         let name = self.staging_name(StagingRole::Working, artifact, base);
         let path = self.workspace.layout().staging().join(&name);
@@ -342,7 +355,7 @@ impl Vfs {
         if let Content::Direct(name) = content {
             let file = self.open_content(&claim.node)?.ok_or(VfsError::BadHandle)?;
             let path = scratch.join(&name);
-            return Ok(Working { name, path, file, dirty: false, emptied: false, tainted: false });
+            return Ok(Working { name, path, file, dirty: false, emptied: false });
         }
         let source = self.open_content(&claim.node)?;
         let token = self.workspace.ids().token();
@@ -355,18 +368,7 @@ impl Vfs {
 
     /// Tells the catalog that a node is written in place from now on.
     fn adopt_in_place(&self, claim: &Claim, name: String) -> Result<()> {
-        let save = {
-            let state = claim.node.lock();
-            Save {
-                artifact: state.artifact,
-                ino: claim.node.ino,
-                content: Content::Direct(name),
-                size: state.size,
-                attrs: state.attrs,
-                base: state.base,
-                generation: state.lease.map(|lease| lease.generation),
-            }
-        };
+        let save = self.present_save(claim, Content::Direct(name));
         let named = claim.node.lock().fate == Fate::Named;
         if named {
             let saved = self.workspace.catalog().save(&self.actor(), &save, Durability::Grouped)?;
@@ -376,7 +378,6 @@ impl Vfs {
         let mut state = claim.node.lock();
         state.content = save.content;
         state.drafted |= named;
-        state.file = None;
         Ok(())
     }
 
@@ -388,7 +389,7 @@ impl Vfs {
             let _ = fs::remove_file(&path);
             return Err(VfsError::Io { doing: "copy the last save", source });
         }
-        Ok(Working { name, path, file: Arc::new(file), dirty: false, emptied: false, tainted: false })
+        Ok(Working { name, path, file: Arc::new(file), dirty: false, emptied: false })
     }
 
     /// Before a rename, what the moved file holds is a save; a file whose writing failed may not replace a document.
@@ -401,7 +402,7 @@ impl Vfs {
         let (kind, tainted, unnamed) = {
             let state = claim.node.lock();
             let switched = !state.drafted && state.base.is_some() && !state.immutable;
-            (state.kind, state.is_tainted(), switched)
+            (state.kind, state.tainted, switched)
         };
         if kind != Kind::File {
             return Ok(());
@@ -415,57 +416,68 @@ impl Vfs {
     }
 
     /// Makes the catalog know an unchanged working node by its number, so that a rename takes it along.
-    fn save_number(&self, claim: &Claim) -> Result<()> {
+    pub(super) fn save_number(&self, claim: &Claim) -> Result<()> {
         self.lease_for_write(&claim.node)?;
-        let save = {
+        let (drafted, content) = {
             let state = claim.node.lock();
-            if state.drafted {
-                return Ok(());
-            }
-            Save {
-                artifact: state.artifact,
-                ino: claim.node.ino,
-                content: state.content.clone(),
-                size: state.content_size,
-                attrs: state.attrs,
-                base: state.base,
-                generation: state.lease.map(|lease| lease.generation),
-            }
+            (state.drafted, state.content.clone())
         };
+        if drafted {
+            return Ok(());
+        }
+        let save = self.present_save(claim, content);
         self.workspace.catalog().save(&self.actor(), &save, Durability::Grouped)?;
         claim.node.lock().drafted = true;
         Ok(())
     }
 
-    /// Seals a file that was written in place and comes to a name that is not: a second link in `staging/` is its
-    /// sealed save. The caller removes the first when the catalog knows, or the second when it refused.
-    pub(super) fn seal_direct(&self, claim: &Claim, to: Scratch, place: &Place) -> Result<Option<Content>> {
-        let stays = to != Scratch::No && !self.is_head_name(place)?;
-        let (name, artifact) = {
+    /// Seals a file that was written in place before it comes to a name that is not: its bytes get a second link in
+    /// `staging/`, which becomes its save; then the first one goes, so that nothing writable shares them.
+    pub(super) fn seal_in_place(&self, claim: &Claim, to: Scratch, place: &Place) -> Result<()> {
+        let (name, artifact, base) = {
             let state = claim.node.lock();
             match &state.content {
-                Content::Direct(name) if !stays => (name.clone(), state.artifact),
-                _ => return Ok(None),
+                Content::Direct(name) => (name.clone(), state.artifact, state.base),
+                _ => return Ok(()),
             }
         };
-        if self.workspace.policy().live.is_match(&place.name) {
-            return Ok(None);
+        let stays = to != Scratch::No && !self.workspace.catalog().is_head_name(place)?;
+        if stays || self.workspace.policy().live.is_match(&place.name) {
+            return Ok(());
         }
         let layout = self.workspace.layout();
-        let sealed = self.staging_name(StagingRole::Copy, artifact, None);
-        fs::hard_link(layout.scratch().join(name), layout.staging().join(&sealed))
-            .map_err(io("seal a scratch file"))?;
-        Ok(Some(Content::Staged(sealed)))
+        let sealed = self.staging_name(StagingRole::Copy, artifact, base);
+        let path = layout.staging().join(&sealed);
+        fs::hard_link(layout.scratch().join(&name), &path).map_err(io("seal a scratch file"))?;
+        let save = self.present_save(claim, Content::Staged(sealed));
+        let saved = self.workspace.catalog().save(&self.actor(), &save, Durability::Grouped);
+        if let Err(error) = saved {
+            let _ = fs::remove_file(&path);
+            return Err(error.into());
+        }
+        let file = File::open(&path).map_err(io("open a save"))?;
+        {
+            let mut state = claim.node.lock();
+            state.content = save.content;
+            state.content_size = state.size;
+            state.working = None;
+            state.file = (state.handles > 0).then(|| Arc::new(file));
+        }
+        self.delete_files(&Content::Direct(name), None);
+        Ok(())
     }
 
-    fn is_head_name(&self, place: &Place) -> Result<bool> {
-        Ok(self.workspace.catalog().is_head_name(place)?)
-    }
-
-    /// Takes a seal back.
-    pub(super) fn unseal_direct(&self, content: Option<&Content>) {
-        if let Some(content) = content {
-            self.delete_files(content, None);
+    /// A save of a node as it is, with its bytes in a place that the caller knows.
+    fn present_save(&self, claim: &Claim, content: Content) -> Save {
+        let state = claim.node.lock();
+        Save {
+            artifact: state.artifact,
+            ino: claim.node.ino,
+            content,
+            size: state.size,
+            attrs: state.attrs,
+            base: state.base,
+            generation: state.lease.map(|lease| lease.generation),
         }
     }
 
@@ -509,16 +521,35 @@ impl Vfs {
             let mut state = claim.node.lock();
             let was_named = state.fate == Fate::Named;
             state.fate = Fate::Detached;
+            state.lost |= state.is_dirty();
             state.lease = None;
             (state.artifact, was_named)
         };
         if !was_named {
             return;
         }
-        tracing::warn!("artifact {artifact}: {reason}");
+        self.note_event(EventKind::LeaseLost, artifact, reason);
         self.nodes.unswitch(artifact);
         self.put_aside_claimed(claim, reason);
         self.invalidate_name(artifact);
+    }
+
+    /// Lets open handles read the last save again.
+    fn reopen_saved(&self, node: &Node) {
+        let saved = {
+            let mut state = node.lock();
+            state.file = None;
+            state.handles > 0
+        };
+        if !saved {
+            return;
+        }
+        match self.open_content(node) {
+            Ok(file) => node.lock().file = file,
+            Err(error) => {
+                self.note_problem(format!("inode {}: its last save can't be read: {error}", node.ino))
+            }
+        }
     }
 
     /// Makes unsaved bytes a recovery copy; the node shows its last save again.
@@ -528,21 +559,23 @@ impl Vfs {
     }
 
     fn put_aside_claimed(&self, claim: &Claim, reason: &str) {
-        let (working, artifact, id, base) = {
+        let (working, artifact, id, base, named) = {
             let mut state = claim.node.lock();
             let direct = state.is_direct();
             let taken = if direct { None } else { state.working.take() };
-            if let Some(working) = &taken {
+            let named = state.fate == Fate::Named;
+            if let Some(working) = taken.as_ref().filter(|_| !named) {
                 // Handles go on reading what they wrote.
                 state.file = (state.handles > 0).then(|| Arc::clone(&working.file));
-                if state.fate == Fate::Named {
-                    state.file = None;
-                    state.size = state.content_size;
-                }
+            } else if taken.is_some() {
+                state.size = state.content_size;
             }
-            (taken, state.artifact, state.id, state.base)
+            (taken, state.artifact, state.id, state.base, named)
         };
-        let Some(working) = working.filter(|working| working.dirty || working.tainted) else { return };
+        if named {
+            self.reopen_saved(&claim.node);
+        }
+        let Some(working) = working.filter(|working| working.dirty) else { return };
         let path = self.workspace.catalog().any_path_of(self.checkout, artifact).unwrap_or_default();
         let (holder, reason) = (self.options.holder.clone(), reason.to_owned());
         let meta = RecoveryMeta { artifact: Some(id), path, base, holder, reason };

@@ -18,22 +18,51 @@ const CAPACITY: usize = 65_536;
 /// gives a number to another process only when it has gone through all others.
 const THREAD_TRUST_MS: i64 = 500;
 
+/// What a process knows of an artifact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// It has read this version.
+    Version(VersionNumber),
+    /// It has written the checkout's draft, and knows what that becomes.
+    Draft,
+}
+
 /// What processes have read. Locking: two mutexes, each held for a look only, never both.
 #[derive(Debug, Default)]
 pub(super) struct SeenVersions {
-    seen: Mutex<HashMap<(ProcessKey, Seq), VersionNumber>>,
+    seen: Mutex<HashMap<(ProcessKey, Seq), Known>>,
     threads: Mutex<HashMap<u32, (ProcessKey, i64)>>,
 }
 
 impl SeenVersions {
     /// Notes that the caller's process reads a version now.
     pub fn note(&self, caller: &Caller, artifact: Seq, version: Option<VersionNumber>, now: Instant) {
-        let (Some(version), Some(process)) = (version, self.process(caller, now)) else { return };
+        if let Some(version) = version {
+            self.insert(caller, artifact, Known::Version(version), now);
+        }
+    }
+
+    /// Notes that the caller's process has written the checkout's draft.
+    pub fn note_author(&self, caller: &Caller, artifact: Seq, now: Instant) {
+        self.insert(caller, artifact, Known::Draft, now);
+    }
+
+    /// The draft of an artifact became a version: its authors know it.
+    pub fn checked_in(&self, artifact: Seq, version: VersionNumber) {
+        for ((_, of), known) in self.seen.lock().iter_mut() {
+            if *of == artifact && *known == Known::Draft {
+                *known = Known::Version(version);
+            }
+        }
+    }
+
+    fn insert(&self, caller: &Caller, artifact: Seq, known: Known, now: Instant) {
+        let Some(process) = self.process(caller, now) else { return };
         let mut seen = self.seen.lock();
         if seen.len() >= CAPACITY {
             seen.clear();
         }
-        seen.insert((process, artifact), version);
+        seen.insert((process, artifact), known);
     }
 
     /// The version that the caller's process last read.
@@ -42,7 +71,10 @@ impl SeenVersions {
             return None;
         }
         let process = self.process(caller, now)?;
-        self.seen.lock().get(&(process, artifact)).copied()
+        match self.seen.lock().get(&(process, artifact)) {
+            Some(Known::Version(version)) => Some(*version),
+            Some(Known::Draft) | None => None,
+        }
     }
 
     fn process(&self, caller: &Caller, now: Instant) -> Option<ProcessKey> {

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::node::{Fate, Node};
 use super::saving::Closing;
 use super::{Result, Vfs};
+use crate::catalog::EventKind;
 use crate::engine::{CheckInRequest, CheckoutOps};
 use crate::model::{ArtifactPath, Ino, Seq};
 
@@ -15,7 +16,7 @@ use crate::model::{ArtifactPath, Ino, Seq};
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     emptied: Mutex<HashMap<Ino, i64>>,
-    checkins: Mutex<HashMap<Ino, i64>>,
+    checkins: Mutex<HashMap<Seq, i64>>,
 }
 
 impl Pending {
@@ -23,16 +24,16 @@ impl Pending {
         self.emptied.lock().insert(node.ino, due_boot_ms);
     }
 
-    pub fn add_checkin(&self, node: &Node, due_boot_ms: i64) {
-        self.checkins.lock().insert(node.ino, due_boot_ms);
+    pub fn add_checkin(&self, artifact: Seq, due_boot_ms: i64) {
+        self.checkins.lock().insert(artifact, due_boot_ms);
     }
 }
 
-fn take_due(waiting: &Mutex<HashMap<Ino, i64>>, now_ms: i64) -> Vec<Ino> {
+fn take_due<K: Copy + Eq + std::hash::Hash>(waiting: &Mutex<HashMap<K, i64>>, now_ms: i64) -> Vec<K> {
     let mut waiting = waiting.lock();
-    let due: Vec<Ino> = waiting.iter().filter(|(_, due)| **due <= now_ms).map(|(ino, _)| *ino).collect();
-    for ino in &due {
-        waiting.remove(ino);
+    let due: Vec<K> = waiting.iter().filter(|(_, due)| **due <= now_ms).map(|(key, _)| *key).collect();
+    for key in &due {
+        waiting.remove(key);
     }
     due
 }
@@ -46,7 +47,7 @@ impl Vfs {
         self.now().boot_ms + self.workspace.policy().checkin_delay_ms
     }
 
-    /// Does what is due by `now_ms`: everything, if that is the end of time.
+    /// Saves the cuts to nothing that nobody followed up.
     pub(super) fn settle_due(&self, now_ms: i64) {
         for ino in take_due(&self.pending.emptied, now_ms) {
             if let Some(node) = self.nodes.get(ino) {
@@ -67,16 +68,20 @@ impl Vfs {
 
     /// Checks in what was closed long enough ago.
     pub(super) fn check_in_due(&self, now_ms: i64) {
-        for ino in take_due(&self.pending.checkins, now_ms) {
-            let Some(node) = self.nodes.get(ino) else { continue };
-            let (artifact, ready) = {
-                let state = node.lock();
-                (state.artifact, state.drafted && state.writers == 0 && state.fate == Fate::Named)
-            };
-            if ready {
+        for artifact in take_due(&self.pending.checkins, now_ms) {
+            if self.is_being_written(artifact) {
+                self.pending.add_checkin(artifact, self.checkin_deadline());
+            } else {
                 self.check_in_closed(artifact);
             }
         }
+    }
+
+    fn is_being_written(&self, artifact: Seq) -> bool {
+        self.nodes.of_artifacts(&[artifact]).iter().any(|node| {
+            let state = node.lock();
+            state.writers > 0 && state.fate == Fate::Named
+        })
     }
 
     fn check_in_closed(&self, artifact: Seq) {
@@ -88,6 +93,7 @@ impl Vfs {
         let message = format!("save {path}");
         let request = CheckInRequest { paths: vec![path.clone()], message, ..CheckInRequest::default() };
         if let Err(error) = self.check_in(&request) {
+            self.note_event(EventKind::CheckInFailed, artifact, &format!("{path}: {error}"));
             self.note_problem(format!("{path}: check-in on close failed: {error}"));
         }
     }
@@ -107,24 +113,44 @@ impl Vfs {
     /// finish. Returns the paths of files with unsaved bytes that somebody still has open.
     pub(super) fn settle_saves(&self) -> Result<Vec<ArtifactPath>> {
         self.collect_mapped_pages();
-        self.settle_due(i64::MAX);
         let mut unsettled = Vec::new();
+        let mut failed = None;
         for node in self.nodes.all() {
-            let (artifact, dirty, open, tainted, fate) = {
-                let state = node.lock_idle();
-                (state.artifact, state.is_dirty(), state.writers > 0, state.is_tainted(), state.fate)
-            };
-            if !dirty || fate != Fate::Named {
-                continue;
-            }
-            if open && !self.saved_in_place(&node)? || tainted {
-                unsettled.extend(self.workspace.catalog().path_of(self.checkout, artifact)?);
-            } else if !open {
-                self.save(&node, Closing::Save)?;
+            match self.settle_node(&node) {
+                Ok(path) => unsettled.extend(path),
+                // One file that can't be saved must not keep the others from it.
+                Err(error) => failed = Some(error),
             }
         }
         self.publisher.drain();
-        Ok(unsettled)
+        failed.map_or(Ok(unsettled), Err)
+    }
+
+    /// Saves a node if it can; the path of one with unsaved bytes that has to wait.
+    fn settle_node(&self, node: &Arc<Node>) -> Result<Option<ArtifactPath>> {
+        let (artifact, waits, concerned) = {
+            let state = node.lock_idle();
+            let emptied = state.working.as_ref().is_some_and(|working| working.emptied);
+            (state.artifact, state.writers > 0 || emptied, state.is_dirty() && state.fate == Fate::Named)
+        };
+        if !concerned {
+            return Ok(None);
+        }
+        if waits && !self.saved_in_place(node)? {
+            return Ok(self.workspace.catalog().path_of(self.checkout, artifact)?);
+        }
+        self.save(node, Closing::Save).map(|()| None)
+    }
+
+    /// Waits until a cut to nothing has either become a save or is old enough to be one.
+    pub(super) fn wait_for_emptied(&self) {
+        loop {
+            let next = self.pending.emptied.lock().values().copied().min();
+            let Some(due_ms) = next else { return };
+            let wait_ms = (due_ms - self.now().boot_ms).clamp(0, self.workspace.policy().grace_ms);
+            self.workspace.clock().sleep(std::time::Duration::from_millis(wait_ms.unsigned_abs()));
+            self.settle_due(self.now().boot_ms);
+        }
     }
 
     /// A file that is written in place needs no closing: what it holds now is the draft.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::node::{Fate, Node};
+use super::node::{Claim, Fate, Node};
 use super::{Result, Vfs};
 use crate::catalog::{CatalogError, ChangeItem, NodePlace};
 use crate::engine::{EngineError, Workspace};
-use crate::model::{ArtifactPath, ChangeNumber, Entry, Ino, Layer, Seq};
+use crate::model::{ArtifactPath, ChangeNumber, Entry, Ino, Layer, ResourceKey, Scratch, Seq};
 
 /// How often grouped commits are made to survive a power cut, in milliseconds.
 const SYNC_INTERVAL_MS: i64 = 800;
@@ -69,19 +69,16 @@ impl Vfs {
         };
         let mut artifacts: Vec<Seq> = self.nodes.all().iter().filter_map(dirty).collect();
         artifacts.sort_unstable();
-        if !self.follower_writers_changed(&artifacts) {
+        if !self.writers_changed(&artifacts) {
             return Ok(());
         }
-        self.workspace.catalog().set_writers(self.checkout, &artifacts, self.now())
+        self.workspace.catalog().set_writers(self.checkout, &artifacts, self.now())?;
+        *self.noted_writers.lock() = artifacts;
+        Ok(())
     }
 
-    fn follower_writers_changed(&self, artifacts: &[Seq]) -> bool {
-        let mut noted = self.noted_writers.lock();
-        if *noted == artifacts {
-            return false;
-        }
-        *noted = artifacts.to_vec();
-        true
+    fn writers_changed(&self, artifacts: &[Seq]) -> bool {
+        *self.noted_writers.lock() != artifacts
     }
 
     /// Looks whether somebody else has committed, and follows.
@@ -122,6 +119,11 @@ impl Vfs {
     }
 
     fn forget_place(&self, place: &NodePlace) {
+        if let Some(dir) = self.nodes.get(place.parent_ino)
+            && let Err(error) = self.resync_node(&dir)
+        {
+            tracing::warn!(%error, "a directory's attributes could not be read");
+        }
         if let Some(invalidate) = self.invalidate.get() {
             invalidate.entry(place.parent_ino, &place.place.name);
             invalidate.attributes(place.parent_ino);
@@ -160,26 +162,63 @@ impl Vfs {
             return Ok(());
         }
         let entry = self.workspace.catalog().entry_of(self.checkout, artifact)?;
-        let switched = self.nodes.switched(artifact).is_some_and(|working| working.ino == node.ino);
         match entry {
-            Some(entry) if entry.ino == node.ino => {
-                let attrs = self.shown_attrs(&entry);
-                claim.node.lock().refresh(&entry, attrs);
-                self.tell_attributes(node.ino);
+            Some(entry) if entry.ino == node.ino => self.refresh_node(&claim, &entry)?,
+            Some(entry) if self.is_waiting_for_bytes(&claim, &entry) => {}
+            Some(entry) if self.is_continued(&claim, &entry) => self.move_base(&claim, &entry),
+            _ => {
+                self.replaced(&claim, "the head moved, or the draft was taken away, while the file was open")
             }
-            Some(entry) if switched && !claim.node.lock().is_dirty() && !is_drafted(&entry) => {
-                // Nobody has written yet: the working node follows the head, and with it its open handles.
-                claim.node.lock().fate = Fate::Unlinked;
-                self.nodes.unswitch(artifact);
-                self.invalidate_name(artifact);
-            }
-            _ => self.replaced(&claim, "the draft was taken away while the file was open"),
+        }
+        Ok(())
+    }
+
+    /// A working node that the catalog has no draft for stays as it is while the head does.
+    fn is_waiting_for_bytes(&self, claim: &Claim, entry: &Entry) -> bool {
+        let state = claim.node.lock();
+        !state.drafted && !state.immutable && !is_drafted(entry) && entry.head == state.base
+    }
+
+    /// Whether this checkout's own check-in made a version of what the node held, and somebody goes on writing to it.
+    fn is_continued(&self, claim: &Claim, entry: &Entry) -> bool {
+        let state = claim.node.lock();
+        let mine = state.lease.is_some() || state.scratch != Scratch::No;
+        state.drafted && state.writers > 0 && !is_drafted(entry) && mine && state.checked_in == entry.head
+    }
+
+    /// Lets a node with open writers go on from the version that its last save became.
+    fn move_base(&self, claim: &Claim, entry: &Entry) {
+        {
+            let mut state = claim.node.lock();
+            state.base = entry.head;
+            state.drafted = false;
+        }
+        self.nodes.switch_to(entry.artifact, claim.node.ino);
+    }
+
+    fn refresh_node(&self, claim: &Claim, entry: &Entry) -> std::result::Result<(), CatalogError> {
+        let lease = self.workspace.catalog().lease(&ResourceKey::Artifact(entry.id))?;
+        let changed = {
+            let mut state = claim.node.lock();
+            // A lease that was released, or lost to somebody else, is asked for again at the next write.
+            let known = state.lease.filter(|known| {
+                lease
+                    .as_ref()
+                    .is_some_and(|l| l.holder == self.options.holder && l.generation == known.generation)
+            });
+            state.lease = known;
+            state.refresh(entry, self.shown_attrs(entry))
+        };
+        if changed {
+            self.invalidate_content(claim.node.ino);
+        } else {
+            self.tell_attributes(claim.node.ino);
         }
         Ok(())
     }
 
     /// The name means other bytes now: who has the old ones open goes on with them.
-    fn replaced(&self, claim: &super::node::Claim, reason: &str) {
+    fn replaced(&self, claim: &Claim, reason: &str) {
         let (writes, artifact) = {
             let state = claim.node.lock();
             (state.writers > 0 || state.is_dirty(), state.artifact)
@@ -187,7 +226,8 @@ impl Vfs {
         if writes {
             self.detach_claimed(claim, reason);
         } else {
-            claim.node.lock().fate = Fate::Unlinked;
+            claim.node.lock().fate = Fate::Replaced;
+            self.nodes.unswitch(artifact);
             self.invalidate_name(artifact);
         }
     }

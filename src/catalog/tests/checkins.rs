@@ -417,3 +417,20 @@ fn an_ambiguous_file_in_a_scratch_directory_stays_scratch() {
     assert_eq!(found, [outside.artifact]);
     assert_ne!(inside.artifact, outside.artifact);
 }
+
+#[test]
+fn a_name_that_gives_way_goes_on_hiding_what_it_hid() {
+    let world = world();
+    let (ada, bob) = (world.checkout("ada@home"), world.checkout("bob@home"));
+    ada.mkdir("a");
+    ada.mkdir("a/b");
+    ada.mkdir("c");
+    ada.commit();
+    ada.exchange("a/b", "c");
+    ada.sleep();
+    bob.mv("c", "d");
+    bob.commit();
+    assert_eq!(ada.tree(), ["a", "c", "d"]);
+    ada.world.catalog.revert(&ada.actor(), &[path("c")]).unwrap();
+    assert_eq!(ada.tree(), world.tree());
+}

@@ -8,36 +8,66 @@ use super::support::*;
 use crate::catalog::{CatalogError, RenameMode, Result};
 use crate::model::{CheckoutId, Kind, Seq};
 
-/// One step; names are drawn from few, so that steps meet.
+/// A path, by what the checkout has when the step is run: an entry of its tree, or a name in one of its directories.
+#[derive(Debug, Clone)]
+enum At {
+    Entry(usize),
+    Name(usize, &'static str),
+}
+
+impl At {
+    fn path(&self, person: &Person) -> String {
+        let tree = person.tree();
+        match self {
+            Self::Entry(number) if !tree.is_empty() => tree[number % tree.len()].clone(),
+            Self::Entry(_) => "a".to_owned(),
+            Self::Name(number, name) => {
+                let is_dir = |at: &&String| person.get(at).unwrap().kind == Kind::Directory;
+                let dirs: Vec<&String> = tree.iter().filter(is_dir).collect();
+                match number % (dirs.len() + 1) {
+                    0 => (*name).to_owned(),
+                    number => format!("{}/{name}", dirs[number - 1]),
+                }
+            }
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Step {
-    Create(String),
-    MakeDir(String),
-    Write(String),
-    Unlink(String),
-    RemoveDir(String),
-    Rename(String, String, bool),
-    CheckIn(Option<String>),
-    Revert(Option<String>),
+    Create(At),
+    MakeDir(At),
+    Write(At),
+    Unlink(At),
+    RemoveDir(At),
+    Rename(At, At, bool),
+    CheckIn(Option<At>),
+    Revert(Option<At>),
     LetLeasesEnd,
 }
 
-fn any_path() -> impl Strategy<Value = String> {
-    let name = prop_oneof![Just("a"), Just("b"), Just("c"), Just("t~")];
-    proptest::collection::vec(name, 1..=3).prop_map(|names| names.join("/"))
+fn name() -> impl Strategy<Value = At> {
+    // Few names, so that steps meet; one is scratch.
+    let names = prop_oneof![3 => Just("a"), 3 => Just("b"), 2 => Just("c"), 1 => Just("t~")];
+    (0..100_usize, names).prop_map(|(number, name)| At::Name(number, name))
+}
+
+fn entry() -> impl Strategy<Value = At> {
+    (0..100_usize).prop_map(At::Entry)
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        3 => any_path().prop_map(Step::Create),
-        3 => any_path().prop_map(Step::MakeDir),
-        2 => any_path().prop_map(Step::Write),
-        2 => any_path().prop_map(Step::Unlink),
-        2 => any_path().prop_map(Step::RemoveDir),
-        5 => (any_path(), any_path(), any::<bool>()).prop_map(|(from, to, swap)| Step::Rename(from, to, swap)),
-        3 => proptest::option::of(any_path()).prop_map(Step::CheckIn),
-        1 => proptest::option::of(any_path()).prop_map(Step::Revert),
-        1 => Just(Step::LetLeasesEnd),
+        3 => name().prop_map(Step::Create),
+        3 => name().prop_map(Step::MakeDir),
+        2 => entry().prop_map(Step::Write),
+        3 => entry().prop_map(Step::Unlink),
+        2 => entry().prop_map(Step::RemoveDir),
+        4 => (entry(), name(), any::<bool>()).prop_map(|(from, to, swap)| Step::Rename(from, to, swap)),
+        2 => (entry(), entry(), any::<bool>()).prop_map(|(from, to, swap)| Step::Rename(from, to, swap)),
+        3 => proptest::option::of(entry()).prop_map(Step::CheckIn),
+        1 => proptest::option::of(entry()).prop_map(Step::Revert),
+        2 => Just(Step::LetLeasesEnd),
     ]
 }
 
@@ -52,15 +82,10 @@ fn allowed<T>(result: Result<T>) -> std::result::Result<Option<T>, TestCaseError
     }
 }
 
-/// Whether a call that names this path would reach the catalog at all: the kernel has walked to its directory.
-fn has_dir(person: &Person, at: &str) -> bool {
-    let dir = person.get(&path(at).parent().unwrap().to_path_buf().display().to_string());
-    dir.is_some_and(|dir| dir.kind == Kind::Directory)
-}
-
 fn rename(person: &Person, from: &str, to: &str, swap: bool) -> std::result::Result<(), TestCaseError> {
     // The kernel refuses to move a directory into itself (renameat2(2), EINVAL).
-    if !has_dir(person, from) || !has_dir(person, to) || to.starts_with(from) || from.starts_with(to) {
+    let (old, new) = (path(from), path(to));
+    if new.is_within(&old) || old.is_within(&new) {
         return Ok(());
     }
     let mode = if swap { RenameMode::Exchange } else { RenameMode::Replace };
@@ -70,18 +95,12 @@ fn rename(person: &Person, from: &str, to: &str, swap: bool) -> std::result::Res
 fn run(person: &Person, step: &Step) -> std::result::Result<(), TestCaseError> {
     let (catalog, actor) = (&person.world.catalog, person.actor());
     match step {
-        Step::Create(at) if has_dir(person, at) => allowed(person.try_write_new(at, "new")).map(drop),
-        Step::MakeDir(at) if has_dir(person, at) => allowed(person.try_mkdir(at)).map(drop),
-        Step::Write(at) if person.get(at).is_some_and(|entry| entry.kind == Kind::File) => {
-            allowed(person.try_write(at, blob(&format!("{}", person.world.next())))).map(drop)
-        }
-        Step::Unlink(at) if has_dir(person, at) => {
-            allowed(catalog.unlink(&actor, &person.place(at))).map(drop)
-        }
-        Step::RemoveDir(at) if has_dir(person, at) => {
-            allowed(catalog.rmdir(&actor, &person.place(at))).map(drop)
-        }
-        Step::Rename(from, to, swap) => rename(person, from, to, *swap),
+        Step::Create(at) => allowed(person.try_write_new(&at.path(person), "new")).map(drop),
+        Step::MakeDir(at) => allowed(person.try_mkdir(&at.path(person))).map(drop),
+        Step::Write(at) => write(person, &at.path(person)),
+        Step::Unlink(at) => allowed(catalog.unlink(&actor, &person.place(&at.path(person)))).map(drop),
+        Step::RemoveDir(at) => allowed(catalog.rmdir(&actor, &person.place(&at.path(person)))).map(drop),
+        Step::Rename(from, to, swap) => rename(person, &from.path(person), &to.path(person), *swap),
         Step::CheckIn(None) => {
             if allowed(person.check_in(&[]))?.is_some() {
                 prop_assert_eq!(person.drafts(), 0);
@@ -89,17 +108,25 @@ fn run(person: &Person, step: &Step) -> std::result::Result<(), TestCaseError> {
             }
             Ok(())
         }
-        Step::CheckIn(Some(at)) => allowed(person.check_in(&[at])).map(drop),
+        Step::CheckIn(Some(at)) => allowed(person.check_in(&[&at.path(person)])).map(drop),
         Step::Revert(None) => {
             let reverted = allowed(catalog.revert(&actor, &[]))?;
             prop_assert!(reverted.is_some(), "everything can be reverted");
             prop_assert_eq!(documents(person), person.world.tree());
             Ok(())
         }
-        Step::Revert(Some(at)) => allowed(catalog.revert(&actor, &[path(at)])).map(drop),
+        Step::Revert(Some(at)) => allowed(catalog.revert(&actor, &[path(&at.path(person))])).map(drop),
         Step::LetLeasesEnd => {
             person.sleep();
             Ok(())
+        }
+    }
+}
+
+fn write(person: &Person, at: &str) -> std::result::Result<(), TestCaseError> {
+    match person.get(at) {
+        Some(entry) if entry.kind == Kind::File => {
+            allowed(person.try_write(at, blob(&person.world.next().to_string()))).map(drop)
         }
         _ => Ok(()),
     }

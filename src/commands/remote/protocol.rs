@@ -177,7 +177,8 @@ fn perform(ops: &dyn CheckoutOps, request: Request) -> Result<Value, Box<ErrorFo
         Request::Checkout { paths } => value_of(&all::<LeaseForm>(&ops.checkout(&read_all(paths)?)?)),
         Request::CheckIn { paths, message, keep, onto } => {
             let paths: Vec<ArtifactPath> = read_all(paths)?;
-            let request = CheckInRequest { paths, message, keep, onto: onto.map(VersionNumber) };
+            let request =
+                CheckInRequest { paths, message, keep, onto: onto.map(VersionNumber), busy: Vec::new() };
             value_of(&CheckInForm::of(&ops.check_in(&request)?))
         }
         Request::Revert { paths } => value_of(&RevertForm::of(&ops.revert(&read_all(paths)?)?)),

@@ -1,4 +1,5 @@
 mod checkouts;
+mod faults;
 mod imports;
 mod recoveries;
 mod support;

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::blobs::Faults;
 use crate::catalog::{Actor, Durability, NewEntry, Place, Save};
 use crate::clock::ManualClock;
 use crate::engine::{
@@ -43,6 +44,18 @@ pub(super) fn attrs() -> Attrs {
 }
 
 impl Desk {
+    /// The same workspace as a new process opens it; `faults` are its store's.
+    pub(super) fn reopened(self, faults: Option<Arc<dyn Faults>>) -> Self {
+        let root = self.workspace.root().to_owned();
+        drop(self.workspace);
+        let workspace = Workspace::open(&root, &self.env).unwrap();
+        let workspace = match faults {
+            Some(faults) => workspace.with_store_faults(faults),
+            None => workspace,
+        };
+        Self { workspace: Arc::new(workspace), ..self }
+    }
+
     /// Writes files of the host and imports them; the names are their texts.
     pub(super) fn import(&self, names: &[&str]) {
         let from = self.dir.path().join("from");
