@@ -236,7 +236,7 @@ impl CheckingIn<'_> {
 
     /// Forgets what the checkout said of an artifact, and what others said of the place that it left.
     fn clean_up(&self, delta: &Delta) -> Result<()> {
-        super::names::forget_draft(self.tx, self.actor.checkout, delta.artifact)?;
+        super::saves::forget_draft(self.tx, self.actor.checkout, delta.artifact)?;
         let Some(home) = delta.home() else {
             return head::unname(self.tx, delta.artifact, Some(self.actor.checkout));
         };
@@ -347,7 +347,7 @@ impl CheckingIn<'_> {
     fn drop_unchanged(&self, same: &[Delta]) -> Result<Vec<(Seq, Option<VersionInfo>)>> {
         let mut settled = Vec::with_capacity(same.len());
         for delta in same {
-            super::names::forget_draft(self.tx, self.actor.checkout, delta.artifact)?;
+            super::saves::forget_draft(self.tx, self.actor.checkout, delta.artifact)?;
             settled.push((delta.artifact, delta.head.as_ref().map(head::shown_version)));
         }
         Ok(settled)

@@ -8,7 +8,7 @@ use rusqlite::Transaction;
 
 use super::leases;
 use super::rows::{content_columns, ino_code, kind_code, scratch_code, size_code};
-use super::saves::insert_draft;
+use super::saves::{forget_draft, insert_draft};
 use super::view::{self, Override, execute, one};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
 use crate::model::{
@@ -293,11 +293,6 @@ fn name_artifact(tx: &Transaction<'_>, checkout: CheckoutId, place: &Place, arti
 fn forget_name(tx: &Transaction<'_>, checkout: CheckoutId, place: &Place) -> Result<()> {
     let sql = "DELETE FROM name WHERE parent = ?1 AND name = ?2 AND checkout = ?3";
     execute(tx, "forget a name", sql, (place.parent.0, place.name.as_bytes(), checkout.0)).map(drop)
-}
-
-pub(super) fn forget_draft(tx: &Transaction<'_>, checkout: CheckoutId, artifact: Seq) -> Result<()> {
-    let sql = "DELETE FROM draft WHERE checkout = ?1 AND artifact = ?2";
-    execute(tx, "forget a draft", sql, (checkout.0, artifact.0)).map(drop)
 }
 
 /// Forgets an artifact that no version, name or draft has any more.

@@ -67,6 +67,13 @@ impl Catalog {
         })
     }
 
+    /// Forgets noted digests of files that no draft names any more.
+    pub fn forget_stray_digests(&self) -> Result<()> {
+        let sql =
+            "DELETE FROM sealed WHERE NOT EXISTS (SELECT 1 FROM draft WHERE draft.staged = sealed.file)";
+        self.write(Durability::Grouped, |tx| execute(tx, "forget digests", sql, ()).map(drop))
+    }
+
     /// Replaces a draft's file of `scratch/` by the blob that holds a snapshot of it; false if it has another content.
     pub fn publish_direct(
         &self,

@@ -9,6 +9,7 @@ use super::events::{self, EventKind, NewEvent};
 use super::head;
 use super::leases;
 use super::names::{self, NewEntry};
+use super::saves;
 use super::view::{self, execute, many};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
 use crate::model::{ArtifactPath, Content, Entry, Kind, ResourceKey, Seq, VersionInfo};
@@ -114,7 +115,7 @@ fn revert_all(tx: &Transaction<'_>, actor: &Actor, chosen: &[Delta]) -> Result<V
         items.push(RevertedItem { artifact: delta.artifact, path, shown });
     }
     for delta in chosen {
-        names::forget_draft(tx, actor.checkout, delta.artifact)?;
+        saves::forget_draft(tx, actor.checkout, delta.artifact)?;
         head::unname(tx, delta.artifact, Some(actor.checkout))?;
     }
     for delta in chosen {

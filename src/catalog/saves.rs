@@ -78,6 +78,23 @@ impl Catalog {
         })
     }
 
+    /// Notes the sizes that files of `scratch/` have, where a crash left the rows behind, with their times.
+    pub fn note_direct_sizes(
+        &self,
+        checkout: CheckoutId,
+        files: &[(Seq, String, u64, Timestamp)],
+    ) -> Result<()> {
+        let sql = "UPDATE draft SET size = ?4, mtime = ?5
+            WHERE checkout = ?1 AND artifact = ?2 AND direct = ?3 AND size <> ?4";
+        self.write(Durability::Grouped, |tx| {
+            for (artifact, file, size, mtime) in files {
+                let params = (checkout.0, artifact.0, file, size_code(*size), mtime.0);
+                execute(tx, "note a size", sql, params)?;
+            }
+            Ok(())
+        })
+    }
+
     /// Sets attributes; on an artifact of the head tree that takes the lease and makes a draft.
     pub fn set_attrs(&self, actor: &Actor, artifact: Seq, change: AttrChange) -> Result<Entry> {
         self.write_draft(actor, Durability::Grouped, |tx| {
@@ -192,6 +209,12 @@ fn put_attrs(
         [ino_code(entry.ino), kind_code(entry.kind), size_code(entry.size), scratch_code(entry.scratch)];
     let key = (actor.checkout, entry.artifact);
     insert_draft(tx, key, codes, &attrs, content_columns(&entry.content), fence)
+}
+
+/// Forgets what a checkout has saved of an artifact.
+pub(super) fn forget_draft(tx: &Transaction<'_>, checkout: CheckoutId, artifact: Seq) -> Result<()> {
+    let sql = "DELETE FROM draft WHERE checkout = ?1 AND artifact = ?2";
+    execute(tx, "forget a draft", sql, (checkout.0, artifact.0)).map(drop)
 }
 
 /// Writes a draft's row. `codes`: inode, kind, size and scratch class as they are stored.

@@ -7,13 +7,16 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::files::{file_error, remove_file, sync_dir};
 use super::{EngineError, RecoveryCopy, Result, ScratchName, StagingName, StagingRole, Workspace};
 use crate::blobs::BlobStore;
 use crate::catalog::{EventKind, NewEvent, RecoveryRow, StagedSave};
-use crate::model::{ArtifactId, ArtifactPath, CheckoutId, Content, Digest, Holder, Seq, VersionNumber};
+use crate::model::{
+    ArtifactId, ArtifactPath, CheckoutId, Content, Digest, Holder, Seq, Timestamp, VersionNumber,
+};
 
 /// What is known of bytes that are put aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +78,7 @@ impl Workspace {
         let holder = holder.ok_or_else(|| EngineError::NotFound(ArtifactPath::root()))?;
         self.finish_publishing(checkout, &holder)?;
         let files = self.in_catalog(self.catalog().draft_files(checkout))?;
+        self.note_sizes_in_place(checkout, &files)?;
         let named: HashSet<String> = files.into_iter().filter_map(|(_, content)| file_of(content)).collect();
         let recovering = Recovering { workspace: self, checkout, holder, named };
         let mut copies = recovering.relist()?;
@@ -99,7 +103,19 @@ impl Workspace {
                 self.report_lost(&save, holder)?;
             }
         }
-        Ok(())
+        self.in_catalog(self.catalog().forget_stray_digests())
+    }
+
+    /// What is written in place may have grown or shrunk since its row was written: the file is right.
+    fn note_sizes_in_place(&self, checkout: CheckoutId, files: &[(Seq, Content)]) -> Result<()> {
+        let mut sizes = Vec::new();
+        for (artifact, content) in files {
+            let Content::Direct(file) = content else { continue };
+            let Ok(found) = self.layout().scratch().join(file).metadata() else { continue };
+            let mtime = Timestamp(found.mtime() * 1_000_000_000 + found.mtime_nsec());
+            sizes.push((*artifact, file.clone(), found.len(), mtime));
+        }
+        self.in_catalog(self.catalog().note_direct_sizes(checkout, &sizes))
     }
 
     /// After a power cut the sealing rename may be undone: then the working name has the bytes.
