@@ -204,7 +204,6 @@ impl Person {
             to: self.place(to),
             mode,
             classes: (class(from), class(to)),
-            content: None,
             spare,
         };
         self.catalog().rename(&self.actor(), &request)
@@ -224,7 +223,7 @@ impl Person {
 
     pub(super) fn check_in_with(&self, paths: &[&str], keep: bool, onto: Option<i64>) -> Result<CheckedIn> {
         let paths = paths.iter().map(|p| path(p)).collect();
-        let request = CheckIn { paths, message: "m".into(), keep, onto: onto.map(VersionNumber) };
+        let request = CheckIn { paths, message: "m".into(), keep, onto: onto.map(VersionNumber), busy: Vec::new() };
         self.catalog().check_in(&self.actor(), &request)
     }
 

@@ -62,7 +62,7 @@ fn a_save_whose_file_became_a_blob_before_the_crash_is_found_by_its_digest() {
     let file = ada.write("a", "saved");
     let save = desk.workspace.catalog().staged_saves(ada.checkout).unwrap().remove(0);
     let note = |digests: &[(std::path::PathBuf, crate::model::Digest)]| {
-        desk.workspace.catalog().note_digests(&[(save.clone(), digests[0].1)]).unwrap();
+        desk.workspace.catalog().note_digests(&[(save.file.clone(), digests[0].1)]).unwrap();
         Ok(())
     };
     desk.workspace.blobs().adopt_noting(std::slice::from_ref(&file), &mut { note })[0].as_ref().unwrap();
@@ -121,7 +121,7 @@ fn a_crash_between_the_note_and_the_rename_leaves_the_save_in_staging() {
     let file = ada.write("a", "saved");
     let save = desk.workspace.catalog().staged_saves(ada.checkout).unwrap().remove(0);
     let digest = crate::blobs::digest_of(b"saved");
-    desk.workspace.catalog().note_digests(&[(save, digest)]).unwrap();
+    desk.workspace.catalog().note_digests(&[(save.file, digest)]).unwrap();
     assert!(desk.workspace.recover_checkout(ada.checkout).unwrap().is_empty());
     assert!(file.exists());
     desk.workspace.check_in(&ada.actor(), &Default::default()).unwrap();
