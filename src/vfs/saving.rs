@@ -94,6 +94,11 @@ impl Vfs {
         }
         self.give_back_unused(node);
         self.settle_name(node);
+        self.check_in_when_due(node);
+    }
+
+    /// For mounts that check in on close: a document that has a draft is due some time from now.
+    pub(super) fn check_in_when_due(&self, node: &Node) {
         let (artifact, to_check_in) = {
             let state = node.lock();
             (state.artifact, state.drafted && state.scratch == Scratch::No)
