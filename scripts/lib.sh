@@ -82,20 +82,23 @@ need_test_user() {
     getent passwd "$TEST_USER" >/dev/null || as_root useradd --create-home --shell /bin/bash "$TEST_USER"
 }
 
-# Runs a command as the ordinary test user, with that user's home.
+# Runs a command as the ordinary test user, in that user's home: where the sources are that user may not be let in.
 as_test_user() {
     local home
     home=$(getent passwd "$TEST_USER" | cut -d: -f6)
     setpriv --reuid "$TEST_USER" --regid "$TEST_USER" --init-groups \
-        env -u SUDO_USER HOME="$home" USER="$TEST_USER" LOGNAME="$TEST_USER" "$@"
+        env --chdir="$home" -u SUDO_USER HOME="$home" USER="$TEST_USER" LOGNAME="$TEST_USER" "$@"
 }
 
 # Says whether DIR is a mount point now. Reads the kernel's list, since a dead mount can't be asked.
 is_mounted() { awk -v dir="$1" '$5 == dir { found = 1 } END { exit !found }' /proc/self/mountinfo; }
 
-# Unmounts DIR: politely, then by fusermount3, then by detaching it. Never fails.
+# Unmounts DIR: by leasehold, which waits until all is settled, then by the system's tools, at last by detaching it.
+# Never fails.
 unmount_dir() {
     local dir=$1
+    is_mounted "$dir" || return 0
+    [ -z "${LEASEHOLD:-}" ] || timeout 30 "$LEASEHOLD" umount "$dir" >/dev/null 2>&1 || true
     is_mounted "$dir" || return 0
     umount "$dir" 2>/dev/null || fusermount3 -u "$dir" 2>/dev/null || true
     is_mounted "$dir" || return 0
@@ -126,6 +129,13 @@ stop_pid() {
     wait "$pid" 2>/dev/null || true
 }
 
+# Removes a directory in which a process that just ended may have been writing still.
+remove_dir() {
+    rm -rf --one-file-system "$1" 2>/dev/null && return
+    sleep 1
+    rm -rf --one-file-system "$1" || warn "$1 could not be removed"
+}
+
 track_mount() { TRACKED_MOUNTS+=("$1"); }
 track_pid() { TRACKED_PIDS+=("$1"); }
 track_dir() { TRACKED_DIRS+=("$1"); }
@@ -133,7 +143,9 @@ track_dir() { TRACKED_DIRS+=("$1"); }
 # Undoes what was tracked, newest mount first.
 clean_up() {
     local status=$? i pid dir
-    trap - EXIT INT TERM HUP
+    trap - EXIT
+    trap '' INT TERM HUP
+    set +e
     for ((i = ${#TRACKED_MOUNTS[@]} - 1; i >= 0; i--)); do
         unmount_dir "${TRACKED_MOUNTS[i]}"
     done
@@ -141,7 +153,7 @@ clean_up() {
         stop_pid "$pid"
     done
     for dir in "${TRACKED_DIRS[@]}"; do
-        rm -rf --one-file-system "$dir"
+        remove_dir "$dir"
     done
     exit "$status"
 }

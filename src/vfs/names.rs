@@ -5,10 +5,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use super::attr::{EXECUTE, WRITE};
-use super::node::{Claim, Fate, HeldLease, Node};
+use super::node::{Claim, Fate, Node};
 use super::{Caller, DirEntry, NodeAttr, OpenRequest, Opened, Result, Vfs, VfsError};
 use crate::catalog::{NewEntry, Place, RenameMode, RenameRequest};
-use crate::model::{Attrs, Content, Entry, Ino, Kind, Name, NameClass, NameError, ResourceKey, Scratch, Seq};
+use crate::model::{Attrs, Content, Entry, Ino, Kind, Name, NameClass, NameError, Scratch, Seq};
 
 /// How many entries of a directory are read at a time.
 const LISTING_BATCH: usize = 512;
@@ -194,6 +194,9 @@ impl Vfs {
         self.forget_switch(entry.artifact);
         let node = self.nodes.get_or_insert(entry.ino, || Node::of(&entry, entry.attrs));
         node.lock().lookups += 1;
+        if kind != Kind::File {
+            self.check_in_later(entry.artifact, entry.scratch);
+        }
         Ok(node)
     }
 
@@ -255,6 +258,9 @@ impl Vfs {
 
     /// The node of a name that is no more goes on for who has it open; its files go at once.
     pub(super) fn after_removal(&self, gone: &Entry) {
+        if gone.head.is_some() {
+            self.check_in_gone_later(gone.artifact, gone.scratch);
+        }
         let working = self.nodes.switched(gone.artifact);
         self.forget_switch(gone.artifact);
         let node = working.or_else(|| self.nodes.get(gone.ino));
@@ -300,11 +306,11 @@ impl Vfs {
         self.rebind(&claims.source, &renamed.source, &renamed.moved);
         if let (Some(claim), Some(exchanged)) = (&claims.target, &renamed.exchanged) {
             self.rebind(claim, exchanged, exchanged);
-            self.check_in_when_due(&claim.node);
         }
-        self.check_in_when_due(&claims.source.node);
         drop(claims);
         self.seen.note_author(caller, renamed.moved.artifact, self.now());
+        self.check_in_gone_later(renamed.source.artifact, renamed.source.scratch);
+        self.check_in_later(renamed.moved.artifact, renamed.moved.scratch);
         if let Some(replaced) = renamed.replaced.filter(|replaced| replaced.ino != renamed.moved.ino) {
             self.after_removal(&replaced);
         }
@@ -336,33 +342,14 @@ impl Vfs {
         if source.artifact != moved.artifact {
             self.forget_switch(source.artifact);
         }
-        let lease = self.lease_under_new_name(claim, moved);
         let content_changed = {
             let mut state = claim.node.lock();
-            state.lease = lease;
+            state.lease = if state.artifact == moved.artifact { state.lease } else { None };
             state.refresh(moved, self.shown_attrs(moved))
         };
         if content_changed {
             self.publish_later(moved);
         }
-    }
-
-    /// The lease that a node has after a rename: its own, or the one that came with the name. Where that can't be read,
-    /// the next write asks for it.
-    fn lease_under_new_name(&self, claim: &Claim, moved: &Entry) -> Option<HeldLease> {
-        let (artifact, lease) = {
-            let state = claim.node.lock();
-            (state.artifact, state.lease)
-        };
-        if artifact == moved.artifact {
-            return lease;
-        }
-        if moved.scratch != Scratch::No {
-            return None;
-        }
-        let lease = self.workspace.catalog().lease(&ResourceKey::Artifact(moved.id)).ok()??;
-        let mine = lease.holder == self.options.holder;
-        mine.then(|| HeldLease::new(&lease, self.now().boot_ms, false))
     }
 
     /// The name is where the catalog says.

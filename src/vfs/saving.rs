@@ -94,17 +94,12 @@ impl Vfs {
         }
         self.give_back_unused(node);
         self.settle_name(node);
-        self.check_in_when_due(node);
-    }
-
-    /// For mounts that check in on close: a document that has a draft is due some time from now.
-    pub(super) fn check_in_when_due(&self, node: &Node) {
-        let (artifact, to_check_in) = {
+        let (artifact, scratch, drafted) = {
             let state = node.lock();
-            (state.artifact, state.drafted && state.scratch == Scratch::No)
+            (state.artifact, state.scratch, state.drafted)
         };
-        if self.options.checkin_on_close && to_check_in {
-            self.pending.add_checkin(artifact, self.checkin_deadline());
+        if drafted {
+            self.check_in_later(artifact, scratch);
         }
     }
 

@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use super::node::{Fate, Node};
 use super::saving::Closing;
 use super::{Result, Vfs};
-use crate::catalog::EventKind;
+use crate::catalog::{CatalogError, EventKind};
 use crate::engine::{CheckInRequest, CheckoutOps};
-use crate::model::{ArtifactPath, Ino, Seq};
+use crate::model::{ArtifactPath, Ino, Scratch, Seq};
 
 /// Nodes that wait, with the time of the boot's clock at which they are due. Locking: one mutex, for a look only.
 #[derive(Debug, Default)]
@@ -66,7 +66,21 @@ impl Vfs {
         self.give_back_unused(node);
     }
 
-    /// Checks in what was closed long enough ago.
+    /// In a mount that checks in by itself: what was done to an artifact is checked in after a delay.
+    pub(super) fn check_in_later(&self, artifact: Seq, scratch: Scratch) {
+        if self.options.checkin_on_close && scratch == Scratch::No {
+            self.pending.add_checkin(artifact, self.checkin_deadline());
+        }
+    }
+
+    /// As [`Vfs::check_in_later`], for a name that is gone: the next step of a save may bring it back within the grace.
+    pub(super) fn check_in_gone_later(&self, artifact: Seq, scratch: Scratch) {
+        if self.options.checkin_on_close && scratch == Scratch::No {
+            self.pending.add_checkin(artifact, self.checkin_deadline().max(self.grace_deadline()));
+        }
+    }
+
+    /// Checks in what was closed, made, moved or removed long enough ago.
     pub(super) fn check_in_due(&self, now_ms: i64) {
         for artifact in take_due(&self.pending.checkins, now_ms) {
             if self.is_being_written(artifact) {
@@ -85,9 +99,11 @@ impl Vfs {
     }
 
     fn check_in_closed(&self, artifact: Seq) {
-        let path = match self.workspace.catalog().path_of(self.checkout, artifact) {
-            Ok(Some(path)) => path,
-            Ok(None) => return,
+        let path = match self.workspace.catalog().any_path_of(self.checkout, artifact) {
+            Ok(path) if path.is_root() => return,
+            Ok(path) => path,
+            // It came and went meanwhile.
+            Err(CatalogError::NotFound) => return,
             Err(error) => return self.note_problem(format!("a check-in on close failed: {error}")),
         };
         let message = format!("save {path}");

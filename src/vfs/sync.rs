@@ -8,7 +8,7 @@ use super::node::{Claim, Fate, Node};
 use super::{Result, Vfs};
 use crate::catalog::{CatalogError, ChangeItem, NodePlace};
 use crate::engine::{EngineError, Workspace};
-use crate::model::{ArtifactPath, ChangeNumber, Entry, Ino, Layer, ResourceKey, Scratch, Seq};
+use crate::model::{ArtifactPath, ChangeNumber, Entry, Ino, Layer, ResourceKey, Seq};
 
 /// How often grouped commits are made to survive a power cut, in milliseconds.
 const SYNC_INTERVAL_MS: i64 = 800;
@@ -182,8 +182,7 @@ impl Vfs {
     /// Whether this checkout's own check-in made a version of what the node held, and somebody goes on writing to it.
     fn is_continued(&self, claim: &Claim, entry: &Entry) -> bool {
         let state = claim.node.lock();
-        let mine = state.lease.is_some() || state.scratch != Scratch::No;
-        state.drafted && state.writers > 0 && !is_drafted(entry) && mine && state.checked_in == entry.head
+        state.drafted && state.writers > 0 && !is_drafted(entry) && state.checked_in == entry.head
     }
 
     /// Lets a node with open writers go on from the version that its last save became.
