@@ -223,7 +223,8 @@ impl Person {
 
     pub(super) fn check_in_with(&self, paths: &[&str], keep: bool, onto: Option<i64>) -> Result<CheckedIn> {
         let paths = paths.iter().map(|p| path(p)).collect();
-        let request = CheckIn { paths, message: "m".into(), keep, onto: onto.map(VersionNumber), busy: Vec::new() };
+        let request =
+            CheckIn { paths, message: "m".into(), keep, onto: onto.map(VersionNumber), busy: Vec::new() };
         self.catalog().check_in(&self.actor(), &request)
     }
 
