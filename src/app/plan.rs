@@ -1,6 +1,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::error::{AppError, Result};
 use crate::cli::{CheckinMode, MountArgs};
@@ -9,6 +10,10 @@ use crate::commands::place::{Context, MountTable, locate_mountpoint};
 use crate::engine::Workspace;
 use crate::model::Holder;
 use crate::sys;
+
+/// How often, and how long at a time, a daemon that is ending is waited for.
+const ENDING_ATTEMPTS: u32 = 100;
+const ENDING_PAUSE: Duration = Duration::from_millis(50);
 
 /// Dead mounts may lie on top of each other, but not without end.
 const MAX_DEAD_MOUNTS: u32 = 16;
@@ -68,8 +73,17 @@ impl MountPlan {
     }
 }
 
-/// Tells early and in full what `Workspace::begin_mount` will decide.
+/// Tells early and in full what `Workspace::begin_mount` will decide. A daemon whose mount is gone already is about to
+/// end, and is waited for.
 fn refuse_mounted(workspace: &Workspace, holder: &Holder) -> Result<()> {
+    for _ in 0..ENDING_ATTEMPTS {
+        match workspace.live_mount(holder)? {
+            Some(mount) if read_mounts()?.on(&mount.mountpoint).is_none() => {
+                workspace.clock().sleep(ENDING_PAUSE)
+            }
+            _ => break,
+        }
+    }
     match workspace.live_mount(holder)? {
         Some(mount) => Err(AppError::CheckoutMounted {
             holder: holder.clone(),

@@ -43,12 +43,13 @@ impl Delta {
         self.head.is_some() && self.place.is_some() && self.place != self.home()
     }
 
-    /// Whether kind, content or mode differ from the head version.
+    /// Whether kind, content, mode or a file's time differ from the head version.
     pub(super) fn is_modified(&self) -> bool {
         match (&self.head, &self.draft) {
             (Some(head), Some(draft)) => {
                 head.kind != draft.kind
                     || head.attrs.mode != draft.attrs.mode
+                    || (draft.kind != Kind::Directory && head.attrs.mtime != draft.attrs.mtime)
                     || !view::same_content(&head.content, &draft.content)
             }
             (_, draft) => draft.is_some(),

@@ -57,6 +57,10 @@ use error::doing;
 /// How long a transaction waits for another process's.
 pub const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The database's page size: a commit writes and checksums whole pages, one for each table and index that it touches,
+/// and most commits change a few short rows in many of them.
+const PAGE_BYTES: u32 = 1_024;
+
 /// How many numbers a process takes at a time; those that it doesn't use are never used.
 const NUMBER_BLOCK: i64 = 1_024;
 
@@ -136,6 +140,7 @@ impl Catalog {
     pub fn create(path: &Path, root: Attrs, ids: &dyn Ids, now: Instant) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let mut conn = connect(path, flags)?;
+        conn.pragma_update(None, "page_size", PAGE_BYTES).map_err(doing("set the page size"))?;
         conn.pragma_update(None, "journal_mode", "WAL").map_err(doing("switch to WAL"))?;
         schema::migrate(&mut conn)?;
         drop(conn);

@@ -269,8 +269,10 @@ fn take_name(tx: &Transaction<'_>, actor: &Actor, place: &Place, entry: &Entry) 
 }
 
 fn mark_gone(tx: &Transaction<'_>, actor: &Actor, place: &Place, base: Option<VersionNumber>) -> Result<()> {
-    let sql = "INSERT INTO name (parent, name, checkout, artifact, base, gone_at) VALUES (?1, ?2, ?3, NULL, ?4, ?5)
-        ON CONFLICT DO UPDATE SET artifact = NULL, base = coalesce(excluded.base, base), gone_at = excluded.gone_at";
+    let sql =
+        "INSERT INTO name (parent, name, checkout, artifact, base, gone_at) VALUES (?1, ?2, ?3, NULL, ?4, ?5)
+        ON CONFLICT DO UPDATE SET artifact = NULL, is_dir = 0, base = coalesce(excluded.base, base),
+          gone_at = excluded.gone_at";
     let params =
         (place.parent.0, place.name.as_bytes(), actor.checkout.0, base.map(|b| b.0), actor.now.wall.0);
     execute(tx, "remove a name", sql, params).map(drop)
@@ -284,8 +286,9 @@ fn name_artifact(tx: &Transaction<'_>, checkout: CheckoutId, place: &Place, arti
         return forget_name(tx, checkout, place);
     }
     let hidden = head.and_then(|head| head.head).map(|version| version.0);
-    let sql = "INSERT INTO name (parent, name, checkout, artifact, base) VALUES (?1, ?2, ?3, ?4, ?5)
-        ON CONFLICT DO UPDATE SET artifact = excluded.artifact, gone_at = NULL";
+    let sql = "INSERT INTO name (parent, name, checkout, artifact, base, is_dir)
+        VALUES (?1, ?2, ?3, ?4, ?5, (SELECT kind = 3 FROM artifact WHERE seq = ?4))
+        ON CONFLICT DO UPDATE SET artifact = excluded.artifact, is_dir = excluded.is_dir, gone_at = NULL";
     let params = (place.parent.0, place.name.as_bytes(), checkout.0, artifact.0, hidden);
     execute(tx, "give a name", sql, params).map(drop)
 }
@@ -401,6 +404,9 @@ impl Renaming<'_> {
         }
         take_name(self.tx, self.actor, self.from, source)?;
         self.rename_artifact(source, self.to)?;
+        let sql = "UPDATE draft SET ctime = ?3 WHERE checkout = ?1 AND artifact = ?2";
+        let params = (self.actor.checkout.0, source.artifact.0, self.actor.now.wall.0);
+        execute(self.tx, "move a directory", sql, params)?;
         if source.scratch != self.classes.1 {
             self.reclassify_below(source.artifact)?;
         }

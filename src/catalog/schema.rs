@@ -76,6 +76,7 @@ CREATE TABLE head (
   PRIMARY KEY (parent, artifact),
   UNIQUE (parent, name)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX head_directories ON head (parent) WHERE kind = 3;
 
 CREATE TABLE checkout (
   id     INTEGER PRIMARY KEY,
@@ -93,8 +94,10 @@ CREATE TABLE name (
   artifact INTEGER,
   base     INTEGER,
   gone_at  INTEGER,
+  is_dir   INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (parent, name, checkout)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX name_directories ON name (checkout, parent) WHERE is_dir = 1;
 CREATE INDEX name_children ON name (checkout, parent, artifact);
 CREATE INDEX name_artifact ON name (artifact, checkout);
 

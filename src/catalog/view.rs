@@ -48,6 +48,18 @@ impl Catalog {
         self.read(|conn| Ok(head_at(conn, place)?.is_some()))
     }
 
+    /// When a checkout last changed the names in a directory, if it did since its last check-in, and how many directories
+    /// are in it.
+    pub fn dir_facts(&self, checkout: CheckoutId, dir: Seq) -> Result<(Option<Timestamp>, u32)> {
+        let sql = "SELECT (SELECT mtime FROM dir_time WHERE checkout = ?1 AND dir = ?2),
+            (SELECT count(*) FROM head h WHERE h.parent = ?2 AND h.kind = 3 AND NOT EXISTS
+              (SELECT 1 FROM name n WHERE n.parent = h.parent AND n.name = h.name AND n.checkout = ?1))
+            + (SELECT count(*) FROM name n WHERE n.checkout = ?1 AND n.parent = ?2 AND n.is_dir = 1)";
+        let read = |row: &Row<'_>| Ok((row.get::<_, Option<i64>>(0)?.map(Timestamp), row.get(1)?));
+        let facts = self.read(|conn| one(conn, "look into a directory", sql, (checkout.0, dir.0), read))?;
+        Ok(facts.unwrap_or_default())
+    }
+
     /// When a checkout last changed the names in a directory, if it did since its last check-in.
     pub fn dir_time(&self, checkout: CheckoutId, dir: Seq) -> Result<Option<Timestamp>> {
         self.read(|conn| dir_time(conn, checkout, dir))

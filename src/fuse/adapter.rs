@@ -446,7 +446,10 @@ impl Filesystem for Adapter {
     /// No `FOPEN_CACHE_DIR`: an invalidation leaves a list alone that is being read while a name appears.
     fn opendir(&self, request: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let call = |_: &mut _| self.vfs().opendir(&caller(request), ino(node));
-        let send = |reply: ReplyOpen, handle: Handle| reply.opened(FileHandle(handle.0), FopenFlags::empty());
+        let send = |reply: ReplyOpen, (handle, keep): (Handle, bool)| {
+            let keep = if keep { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
+            reply.opened(FileHandle(handle.0), FopenFlags::FOPEN_CACHE_DIR | keep);
+        };
         answer("opendir", reply, call, send);
     }
 

@@ -41,8 +41,10 @@ impl Vfs {
         if attr.kind != Kind::Directory {
             return Ok(attr);
         }
-        let Some(time) = self.workspace.catalog().dir_time(self.checkout, artifact)? else { return Ok(attr) };
-        let (mtime, ctime) = (attr.attrs.mtime.max(time), attr.attrs.ctime.max(time));
+        let (time, directories) = self.workspace.catalog().dir_facts(self.checkout, artifact)?;
+        let attr = NodeAttr { nlink: attr.nlink.saturating_add(directories), ..attr };
+        let Some(mtime) = time else { return Ok(attr) };
+        let ctime = attr.attrs.ctime.max(mtime);
         Ok(NodeAttr { attrs: Attrs { mtime, ctime, ..attr.attrs }, ..attr })
     }
 

@@ -471,13 +471,16 @@ impl Vfs {
     }
 
     /// Opens a directory: it needs no state.
-    pub fn opendir(&self, caller: &Caller, ino: Ino) -> Result<Handle> {
+    ///
+    /// Tells whether what the kernel has cached of its listing is still good.
+    pub fn opendir(&self, caller: &Caller, ino: Ino) -> Result<(Handle, bool)> {
         let node = self.node(ino)?;
         if node.lock().kind != Kind::Directory {
             return Err(VfsError::NotDirectory);
         }
         self.check_access(caller, &node, READ)?;
-        Ok(Handle(0))
+        let changed = std::mem::replace(&mut node.lock().listing_changed, false);
+        Ok((Handle(0), !changed))
     }
 
     /// Closes a directory.

@@ -41,6 +41,8 @@ pub(super) struct State {
     pub drafted: bool,
     /// The bytes may not change: readers of a version have it open or cached.
     pub immutable: bool,
+    /// Somebody else changed the names in this directory since it was last opened.
+    pub listing_changed: bool,
     /// The threads that were sent to look the name up again, since the last look-up.
     pub reopen_sent: Vec<u32>,
     pub fate: Fate,
@@ -139,6 +141,7 @@ impl Node {
             base,
             drafted,
             immutable: is_immutable(entry),
+            listing_changed: true,
             reopen_sent: Vec::new(),
             fate: Fate::Named,
             tainted: false,

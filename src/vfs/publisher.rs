@@ -1,5 +1,6 @@
 //! The publisher: a thread that makes sealed saves blobs of the store, many under one barrier.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ struct Inner {
     /// Somebody waits for the queue to become empty: nothing is gathered.
     drainers: usize,
     stopped: bool,
+    /// Files of earlier saves that go when the present one of their node is durable.
+    leftovers: HashMap<Ino, Vec<String>>,
 }
 
 impl Queue {
@@ -103,6 +106,19 @@ impl Queue {
         Some(batch)
     }
 
+    /// Keeps the file that a save replaced until a later one of the same node is durable.
+    fn keep_leftover(&self, save: &SealedSave) {
+        let mut inner = self.inner.lock();
+        inner.leftovers.entry(save.ino).or_default().extend(save.replaces.clone());
+    }
+
+    /// What can go now that a save is durable.
+    fn take_leftovers(&self, save: &SealedSave) -> Vec<String> {
+        let mut files = self.inner.lock().leftovers.remove(&save.ino).unwrap_or_default();
+        files.extend(save.replaces.clone());
+        files
+    }
+
     fn batch_done(&self) {
         let mut inner = self.inner.lock();
         inner.tried += inner.running as u64;
@@ -143,13 +159,17 @@ impl Vfs {
         Ok(())
     }
 
+    /// Makes the saves of a batch blobs, but for those that a later save has replaced.
     fn publish(&self, batch: &[SealedSave]) {
+        let (batch, replaced): (Vec<&SealedSave>, Vec<&SealedSave>) =
+            batch.iter().partition(|save| self.is_current(save));
+        replaced.into_iter().for_each(|save| self.publisher.keep_leftover(save));
         let sealed = |save: &SealedSave| Sealed {
             checkout: self.checkout,
             artifact: save.artifact,
             file: save.name.clone(),
         };
-        let saves: Vec<Sealed> = batch.iter().map(sealed).collect();
+        let saves: Vec<Sealed> = batch.iter().copied().map(sealed).collect();
         let results = match self.workspace.publish(&saves) {
             Ok(results) => results,
             Err(error) => {
@@ -157,8 +177,9 @@ impl Vfs {
             }
         };
         for (save, result) in batch.iter().zip(results) {
-            if let (Some(before), true) = (&save.replaces, result.is_ok()) {
-                self.delete_files(&Content::Staged(before.clone()), None);
+            if result.is_ok() {
+                let files = self.publisher.take_leftovers(save);
+                files.into_iter().for_each(|file| self.delete_files(&Content::Staged(file), None));
             }
             match result {
                 Ok(digest) => self.note_published(save, digest),
@@ -169,6 +190,13 @@ impl Vfs {
                 }
             }
         }
+    }
+
+    /// Whether a node still has the save; one that nobody knows any more has its newest.
+    fn is_current(&self, save: &SealedSave) -> bool {
+        self.nodes.get(save.ino).is_none_or(|node| {
+            matches!(&node.lock().content, Content::Staged(name) if *name == save.name)
+        })
     }
 
     fn note_published(&self, save: &SealedSave, digest: Digest) {

@@ -8,7 +8,7 @@ use super::node::{Claim, Fate, Node};
 use super::{Result, Vfs};
 use crate::catalog::{CatalogError, ChangeItem, NodePlace};
 use crate::engine::{EngineError, Workspace};
-use crate::model::{ArtifactPath, ChangeNumber, Entry, Ino, Layer, ResourceKey, Seq};
+use crate::model::{ArtifactPath, ChangeNumber, Entry, Ino, Layer, Name, ResourceKey, Seq};
 
 /// How often grouped commits are made to survive a power cut, in milliseconds.
 const SYNC_INTERVAL_MS: i64 = 800;
@@ -124,9 +124,17 @@ impl Vfs {
         {
             tracing::warn!(%error, "a directory's attributes could not be read");
         }
+        self.tell_name(place.parent_ino, &place.place.name);
+    }
+
+    /// Lets the kernel forget what it knows of a name, and of the listing of its directory.
+    fn tell_name(&self, parent: Ino, name: &Name) {
+        if let Some(dir) = self.nodes.get(parent) {
+            dir.lock().listing_changed = true;
+        }
         if let Some(invalidate) = self.invalidate.get() {
-            invalidate.entry(place.parent_ino, &place.place.name);
-            invalidate.attributes(place.parent_ino);
+            invalidate.entry(parent, name);
+            invalidate.attributes(parent);
         }
     }
 
@@ -239,24 +247,18 @@ impl Vfs {
 
     /// Lets the kernel look an artifact's name up again.
     pub(super) fn invalidate_name(&self, artifact: Seq) {
-        let Some(invalidate) = self.invalidate.get() else { return };
         let catalog = self.workspace.catalog();
         let Ok(Some(entry)) = catalog.entry_of(self.checkout, artifact) else { return };
         if let Ok(Some(parent)) = catalog.entry_of(self.checkout, entry.parent) {
-            invalidate.entry(parent.ino, &entry.name);
+            self.tell_name(parent.ino, &entry.name);
         }
     }
 
     /// Lets the kernel look a path's name up again.
     pub(super) fn invalidate_path(&self, path: &ArtifactPath) -> Result<()> {
-        let (Some(invalidate), Some(parent), Some(name)) =
-            (self.invalidate.get(), path.parent(), path.file_name())
-        else {
-            return Ok(());
-        };
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
         if let Some(dir) = self.workspace.catalog().resolve(self.checkout, &parent)? {
-            invalidate.entry(dir.ino, name);
-            invalidate.attributes(dir.ino);
+            self.tell_name(dir.ino, name);
         }
         Ok(())
     }
