@@ -185,13 +185,13 @@ pub(super) fn take_subtree(tx: &Transaction<'_>, actor: &Actor, dir: Seq) -> Res
     take(tx, actor, dir, None)
 }
 
-/// Refuses a name that somebody else's checkout has reserved by creating it.
+/// Refuses a name that somebody else's checkout has reserved by creating it, or by moving an artifact there.
 pub(super) fn check_place(conn: &Connection, actor: &Actor, place: &Place) -> Result<()> {
     let sql = format!(
         "SELECT {LEASE_COLUMNS}, n.artifact FROM name n
-         JOIN draft d ON d.checkout = n.checkout AND d.artifact = n.artifact AND d.scratch = 0
+         LEFT JOIN draft d ON d.checkout = n.checkout AND d.artifact = n.artifact
          JOIN lease l ON l.artifact = n.artifact
-         WHERE n.parent = ?1 AND n.name = ?2 AND n.checkout <> ?3 AND l.holder <> ?4"
+         WHERE n.parent = ?1 AND n.name = ?2 AND n.checkout <> ?3 AND l.holder <> ?4 AND coalesce(d.scratch, 0) = 0"
     );
     let params = (place.parent.0, place.name.as_bytes(), actor.checkout.0, actor.holder.as_str());
     let read = |row: &rusqlite::Row<'_>| Ok((Seq(row.get(6)?), lease_row(row)?));

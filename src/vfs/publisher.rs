@@ -194,9 +194,9 @@ impl Vfs {
 
     /// Whether a node still has the save; one that nobody knows any more has its newest.
     fn is_current(&self, save: &SealedSave) -> bool {
-        self.nodes.get(save.ino).is_none_or(|node| {
-            matches!(&node.lock().content, Content::Staged(name) if *name == save.name)
-        })
+        self.nodes
+            .get(save.ino)
+            .is_none_or(|node| matches!(&node.lock().content, Content::Staged(name) if *name == save.name))
     }
 
     fn note_published(&self, save: &SealedSave, digest: Digest) {

@@ -321,12 +321,25 @@ proptest! {
 #[test]
 fn debug_case() {
     use Step::*;
-    let steps = [(0, Begin { name: 15 }), (0, Save { name: 0 }), (0, Save { name: 0 }), (0, CheckIn), (1, Rename { from: 12, to: 3 }), (0, Replace { name: 21 })];
+    let steps = [
+        (0, Begin { name: 15 }),
+        (0, Save { name: 0 }),
+        (0, Save { name: 0 }),
+        (0, CheckIn),
+        (1, Rename { from: 12, to: 3 }),
+        (0, Replace { name: 21 }),
+    ];
     let mut world = World::new();
     for (who, step) in steps {
         eprintln!("{who} {step:?}");
         world.run(who, step);
-        for w in 0..2 { eprintln!("   {w} real {:?}\n   {w} model {:?}", text(&world.desks[w].tree()), text(&world.model.tree(w))); }
+        for w in 0..2 {
+            eprintln!(
+                "   {w} real {:?}\n   {w} model {:?}",
+                text(&world.desks[w].tree()),
+                text(&world.model.tree(w))
+            );
+        }
         world.assert_same();
     }
 }
