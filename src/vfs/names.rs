@@ -82,7 +82,7 @@ impl Vfs {
         let ino = self.workspace.catalog().next_ino().ok()?;
         let node = Node::of(&Entry { ino, ..entry.clone() }, self.shown_attrs(entry));
         node.lock().immutable = entry.kind == Kind::File && !crate::vfs::sync::is_drafted(entry);
-        Some(self.nodes.switch(entry.artifact, node))
+        Some(self.nodes.switch(entry.artifact, entry.ino, node))
     }
 
     /// The node that the kernel named; the root and those of an earlier mount are found in the catalog.

@@ -322,12 +322,14 @@ proptest! {
 fn debug_case() {
     use Step::*;
     let steps = [
-        (0, Begin { name: 15 }),
-        (0, Save { name: 0 }),
         (0, Save { name: 0 }),
         (0, CheckIn),
-        (1, Rename { from: 12, to: 3 }),
-        (0, Replace { name: 21 }),
+        (0, Rename { from: 0, to: 4 }),
+        (0, Save { name: 0 }),
+        (0, Revert),
+        (0, Begin { name: 34 }),
+        (0, Save { name: 0 }),
+        (0, Save { name: 0 }),
     ];
     let mut world = World::new();
     for (who, step) in steps {
