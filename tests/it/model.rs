@@ -318,30 +318,39 @@ proptest! {
     }
 }
 
+/// A check-in just after the last writer closed releases the lease: the next holder may write.
 #[test]
-fn debug_case() {
-    use Step::*;
-    let steps = [
+fn a_lease_of_a_writer_who_just_closed_is_released() {
+    use Step::{Begin, CheckIn, Rename, Save};
+    run_all(&[(0, Begin { name: 0 }), (0, Save { name: 0 }), (0, CheckIn), (1, Rename { from: 0, to: 3 })]);
+}
+
+/// The new name of a moved document is its mover's, though its bytes are the version's.
+#[test]
+fn a_moved_documents_new_name_is_reserved() {
+    use Step::{Rename, Save};
+    run_all(&[(0, Rename { from: 0, to: 3 }), (1, Save { name: 3 })]);
+}
+
+/// A version that was moved to a backup and that a revert brought back can be saved again under both names.
+#[test]
+fn a_version_under_two_names_can_be_saved() {
+    use Step::{Begin, CheckIn, Rename, Revert, Save};
+    let two_names = [
         (0, Save { name: 0 }),
         (0, CheckIn),
         (0, Rename { from: 0, to: 4 }),
         (0, Save { name: 0 }),
         (0, Revert),
-        (0, Begin { name: 34 }),
-        (0, Save { name: 0 }),
-        (0, Save { name: 0 }),
     ];
-    let mut world = World::new();
-    for (who, step) in steps {
-        eprintln!("{who} {step:?}");
-        world.run(who, step);
-        for w in 0..2 {
-            eprintln!(
-                "   {w} real {:?}\n   {w} model {:?}",
-                text(&world.desks[w].tree()),
-                text(&world.model.tree(w))
-            );
-        }
-        world.assert_same();
-    }
+    let saves = [(0, Begin { name: 4 }), (0, Save { name: 0 }), (0, Save { name: 0 })];
+    run_all(&[&two_names[..], &saves].concat());
+}
+
+/// Unsaved bytes stay with their file when another one takes the name that it had, and with it its identity.
+#[test]
+fn unsaved_bytes_stay_with_a_moved_file() {
+    use Step::{Begin, Close, Rename, Write};
+    let moved = [(0, Rename { from: 1, to: 2 }), (0, Begin { name: 2 }), (0, Rename { from: 0, to: 1 })];
+    run_all(&[&moved[..], &[(0, Write), (0, Close)]].concat());
 }

@@ -104,6 +104,8 @@ impl Reference {
         let is_stale =
             self.checkouts[who].over.get(name).is_some_and(|over| over.base != self.revision_of(name));
         match theirs {
+            // Two new documents of one name, the first of which lost its reservation: each is its own, until a check-in.
+            Some(over) if over.base.is_none() && self.checkouts[who].over.contains_key(name) => Verdict::May,
             Some(over) if over.sure_until_ms > self.now_ms => Verdict::MustNot,
             Some(_) => Verdict::May,
             None if self.lingers(1 - who, name) => Verdict::May,
@@ -324,6 +326,10 @@ impl Reference {
                 );
             }
         }
+        // A draft that is the same as the head still holds its lease.
+        let until_ms = self.now_ms + TTL_MS;
+        let drafted: Vec<&'static str> = self.checkouts[who].over.keys().copied().collect();
+        self.checkouts[who].lingering.extend(drafted.into_iter().map(|name| (name, until_ms)));
         self.checkouts[who].over.retain(|name, _| is_scratch(name));
         for name in NAMES.into_iter().filter(|name| !is_scratch(name)) {
             let (shown, head) = (tree.get(name), self.head.get(name).map(|(_, bytes)| bytes));
