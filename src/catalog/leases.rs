@@ -185,7 +185,7 @@ pub(super) fn take_subtree(tx: &Transaction<'_>, actor: &Actor, dir: Seq) -> Res
     take(tx, actor, dir, None)
 }
 
-/// Refuses a name that somebody else's checkout has reserved by creating it.
+/// Refuses a name that somebody else's checkout has reserved by creating it, or by moving an artifact there.
 pub(super) fn check_place(conn: &Connection, actor: &Actor, place: &Place) -> Result<()> {
     let sql = "SELECT n.artifact, n.checkout FROM name n
         WHERE n.parent = ?1 AND n.name = ?2 AND n.checkout <> ?3 AND n.artifact IS NOT NULL";

@@ -48,6 +48,16 @@ impl Catalog {
         self.read(|conn| Ok(head_at(conn, place)?.is_some()))
     }
 
+    /// The artifact that the head tree has under a name, where a checkout has moved it: who comes to stand on the name
+    /// takes its identity.
+    pub fn moved_away(&self, checkout: CheckoutId, place: &Place) -> Result<Option<Entry>> {
+        self.read(|conn| {
+            let Some(head) = head_at(conn, place)? else { return Ok(None) };
+            let entry = entry_of(conn, checkout, head.artifact)?;
+            Ok(entry.filter(|entry| entry.parent != place.parent || entry.name != place.name))
+        })
+    }
+
     /// When a checkout last changed the names in a directory, if it did since its last check-in, and how many directories
     /// are in it.
     pub fn dir_facts(&self, checkout: CheckoutId, dir: Seq) -> Result<(Option<Timestamp>, u32)> {

@@ -160,8 +160,9 @@ impl Vfs {
             return Err(VfsError::Held { lease: Some(Box::new(lease)) });
         }
         match self.nodes.switched(artifact) {
-            Some(working) => Ok(working),
-            None => Ok(self.nodes.switch(artifact, node.working_copy(catalog.next_ino()?))),
+            // A version that has a node of its own beside its number's is switched to that one, which is no working node.
+            Some(working) if working.ino != node.ino => Ok(working),
+            _ => Ok(self.nodes.switch(artifact, node.ino, node.working_copy(catalog.next_ino()?))),
         }
     }
 

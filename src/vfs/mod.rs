@@ -186,7 +186,7 @@ pub struct Vfs {
     mountpoint: OnceLock<std::path::PathBuf>,
     passthrough: AtomicBool,
     pending: settle::Pending,
-    publisher: publisher::Queue,
+    publisher: Arc<publisher::Queue>,
     follower: sync::Follower,
     synced_boot_ms: AtomicI64,
     /// The artifacts whose unsaved bytes the catalog knows of.
@@ -203,6 +203,13 @@ impl std::fmt::Debug for Vfs {
 /// Names the workspace as the object of a failure of the catalog.
 fn in_catalog<T>(result: crate::catalog::Result<T>) -> std::result::Result<T, EngineError> {
     result.map_err(|source| EngineError::Catalog { path: crate::model::ArtifactPath::root(), source })
+}
+
+impl Drop for Vfs {
+    /// Lets go of everything as a crash would: [`Vfs::close`] is what saves.
+    fn drop(&mut self) {
+        self.publisher.stop();
+    }
 }
 
 impl Vfs {
@@ -232,7 +239,7 @@ impl Vfs {
             mountpoint: OnceLock::new(),
             passthrough: AtomicBool::new(false),
             pending: settle::Pending::default(),
-            publisher: publisher::Queue::default(),
+            publisher: Arc::default(),
             follower,
             synced_boot_ms: AtomicI64::new(0),
             noted_writers: Mutex::default(),

@@ -82,7 +82,7 @@ impl Vfs {
         let ino = self.workspace.catalog().next_ino().ok()?;
         let node = Node::of(&Entry { ino, ..entry.clone() }, self.shown_attrs(entry));
         node.lock().immutable = entry.kind == Kind::File && !crate::vfs::sync::is_drafted(entry);
-        Some(self.nodes.switch(entry.artifact, node))
+        Some(self.nodes.switch(entry.artifact, entry.ino, node))
     }
 
     /// The node that the kernel named; the root and those of an earlier mount are found in the catalog.
@@ -190,7 +190,13 @@ impl Vfs {
         let catalog = self.workspace.catalog();
         let (id, ino) = (self.workspace.ids().artifact(self.now().wall), catalog.next_ino()?);
         let new = NewEntry { id, kind, ino, attrs, content, size, scratch };
+        let displaced = catalog.moved_away(self.checkout, &place)?;
+        let claim = displaced.as_ref().map(|displaced| self.node_of(displaced).claim());
         let entry = catalog.create_entry(&self.actor(), &place, &new)?;
+        if let (Some(claim), Some(displaced)) = (&claim, &displaced) {
+            self.rebind_displaced(claim, displaced)?;
+        }
+        drop(claim);
         self.forget_switch(entry.artifact);
         let node = self.nodes.get_or_insert(entry.ino, || Node::of(&entry, entry.attrs));
         node.lock().lookups += 1;
@@ -293,10 +299,12 @@ impl Vfs {
             (Some(target), RenameMode::Exchange) => self.class_under(target, parent, &from)?,
             _ => Scratch::No,
         };
-        let claims = self.claim_for_rename(&source, target.as_ref().filter(|_| mode == RenameMode::Exchange));
+        let exchanged = target.as_ref().filter(|_| mode == RenameMode::Exchange);
+        let displaced = self.displaced_by(&source, target.as_ref(), &to)?;
+        let claims = self.claim_for_rename(&source, exchanged.or(displaced.as_ref()));
         self.save_before_rename(&claims.source, target.as_ref(), to_class)?;
         self.seal_in_place(&claims.source, to_class, &to)?;
-        if let Some(claim) = &claims.target {
+        if let Some(claim) = claims.target.as_ref().filter(|_| exchanged.is_some()) {
             self.save_before_rename(claim, Some(&source), from_class)?;
             self.seal_in_place(claim, from_class, &from)?;
         }
@@ -306,6 +314,9 @@ impl Vfs {
         self.rebind(&claims.source, &renamed.source, &renamed.moved);
         if let (Some(claim), Some(exchanged)) = (&claims.target, &renamed.exchanged) {
             self.rebind(claim, exchanged, exchanged);
+        }
+        if let (Some(claim), Some(displaced)) = (&claims.target, &displaced) {
+            self.rebind_displaced(claim, displaced)?;
         }
         drop(claims);
         self.seen.note_author(caller, renamed.moved.artifact, self.now());
@@ -350,6 +361,32 @@ impl Vfs {
         if content_changed {
             self.publish_later(moved);
         }
+    }
+
+    /// What loses its identity to a file that moves to the name which it has in the head tree.
+    fn displaced_by(&self, source: &Entry, target: Option<&Entry>, to: &Place) -> Result<Option<Entry>> {
+        if target.is_some() {
+            return Ok(None);
+        }
+        let moved_away = self.workspace.catalog().moved_away(self.checkout, to)?;
+        Ok(moved_away.filter(|displaced| displaced.artifact != source.artifact))
+    }
+
+    /// Lets the node of a file that lost its identity be the new artifact's; unsaved bytes stay with it.
+    fn rebind_displaced(&self, claim: &Claim, displaced: &Entry) -> Result<()> {
+        let place = Place { parent: displaced.parent, name: displaced.name.clone() };
+        let Some(entry) = self.workspace.catalog().lookup(self.checkout, &place)? else { return Ok(()) };
+        if entry.artifact == displaced.artifact {
+            return Ok(());
+        }
+        if self.nodes.switched(displaced.artifact).is_some_and(|working| working.ino == claim.node.ino) {
+            self.forget_switch(displaced.artifact);
+        }
+        if entry.ino != claim.node.ino {
+            self.nodes.switch_to(entry.artifact, claim.node.ino);
+        }
+        self.rebind(claim, &entry, &entry);
+        Ok(())
     }
 
     /// The name is where the catalog says.

@@ -31,6 +31,11 @@ impl Vfs {
         }
     }
 
+    /// Lets the catalog know who writes now: it keeps the leases of writers, and those of a moment ago have closed.
+    fn note_present_writers(&self) -> OpsResult<()> {
+        self.note_writers().map_err(|source| EngineError::Catalog { path: ArtifactPath::root(), source })
+    }
+
     /// Brings nodes and kernel in line after the catalog was changed for this checkout.
     fn after_command<'a>(&self, paths: impl IntoIterator<Item = &'a ArtifactPath>) -> OpsResult<()> {
         super::in_catalog(self.resync_drafts())?;
@@ -105,6 +110,7 @@ impl CheckoutOps for Vfs {
 
     fn check_in(&self, request: &CheckInRequest) -> OpsResult<CheckInReport> {
         self.settle_or_refuse(&request.paths)?;
+        self.note_present_writers()?;
         let claims = self.claim_written_in_place();
         let request = CheckInRequest { busy: self.busy_inos(), ..request.clone() };
         let (report, checked_in) = self.workspace.check_in(&self.actor(), &request)?;
@@ -116,6 +122,7 @@ impl CheckoutOps for Vfs {
 
     fn revert(&self, paths: &[ArtifactPath]) -> OpsResult<RevertReport> {
         self.settle_saves().map_err(settling)?;
+        self.note_present_writers()?;
         self.detach_below(paths)?;
         let report = self.detached()?.revert(paths)?;
         self.after_command(&report.reverted)?;

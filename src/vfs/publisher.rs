@@ -128,21 +128,21 @@ impl Queue {
     }
 }
 
-/// Starts the thread; it ends when the queue is stopped.
+/// Starts the thread; it ends when the queue is stopped or the mount is dropped, which it does not keep alive.
 pub(super) fn start(vfs: &Arc<Vfs>) {
-    let weak = Arc::downgrade(vfs);
-    let spawned = std::thread::Builder::new().name("publisher".into()).spawn(move || run(&weak));
+    let (queue, weak) = (Arc::clone(&vfs.publisher), Arc::downgrade(vfs));
+    let spawned = std::thread::Builder::new().name("publisher".into()).spawn(move || run(&queue, &weak));
     if let Err(error) = spawned {
         vfs.note_problem(format!("saves stay in staging: the publisher can't be started: {error}"));
         vfs.publisher.stop();
     }
 }
 
-fn run(vfs: &Weak<Vfs>) {
-    while let Some(vfs) = vfs.upgrade() {
-        let Some(batch) = vfs.publisher.next_batch() else { return };
+fn run(queue: &Queue, vfs: &Weak<Vfs>) {
+    while let Some(batch) = queue.next_batch() {
+        let Some(vfs) = vfs.upgrade() else { return };
         vfs.publish(&batch);
-        vfs.publisher.batch_done();
+        queue.batch_done();
     }
 }
 

@@ -61,7 +61,7 @@ impl Vfs {
     }
 
     /// Tells other checkouts which artifacts have bytes here that no save holds.
-    fn note_writers(&self) -> std::result::Result<(), CatalogError> {
+    pub(super) fn note_writers(&self) -> std::result::Result<(), CatalogError> {
         let dirty = |node: &Arc<Node>| {
             let state = node.lock();
             let unsaved = state.is_dirty() && state.fate == Fate::Named && state.lease.is_some();

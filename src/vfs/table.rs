@@ -50,10 +50,11 @@ impl NodeTable {
         tables.switched.get(&artifact).and_then(|ino| tables.nodes.get(ino)).cloned()
     }
 
-    /// Switches an artifact's name to a working node, unless it is switched already; returns the node it is.
-    pub fn switch(&self, artifact: Seq, working: Node) -> Arc<Node> {
+    /// Switches an artifact's name from a node to a working one, unless it is switched already; returns the node it is.
+    pub fn switch(&self, artifact: Seq, from: Ino, working: Node) -> Arc<Node> {
         let mut tables = self.tables.lock();
-        if let Some(node) = tables.switched.get(&artifact).and_then(|ino| tables.nodes.get(ino)) {
+        let present = tables.switched.get(&artifact).and_then(|ino| tables.nodes.get(ino));
+        if let Some(node) = present.filter(|node| node.ino != from) {
             return Arc::clone(node);
         }
         let node = Arc::new(working);

@@ -11,6 +11,7 @@
 
 mod agent;
 mod kernel;
+mod model;
 mod mounted;
 mod privileged;
 mod tidy;
