@@ -11,8 +11,8 @@ use super::rows::lease_row;
 use super::view::{self, execute, many, one};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
 use crate::model::{
-    ArtifactId, CheckoutId, Decision, Generation, Holder, Instant, Lease, LeaseRequest, ResourceKey, Seq,
-    VersionNumber, decide,
+    ArtifactId, CheckoutId, Decision, Generation, Holder, Instant, Lease, LeaseRequest, ResourceKey, Scratch,
+    Seq, VersionNumber, decide,
 };
 
 use crate::sys::{self, ProcessKey};
@@ -187,22 +187,36 @@ pub(super) fn take_subtree(tx: &Transaction<'_>, actor: &Actor, dir: Seq) -> Res
 
 /// Refuses a name that somebody else's checkout has reserved by creating it, or by moving an artifact there.
 pub(super) fn check_place(conn: &Connection, actor: &Actor, place: &Place) -> Result<()> {
-    let sql = format!(
-        "SELECT {LEASE_COLUMNS}, n.artifact FROM name n
-         LEFT JOIN draft d ON d.checkout = n.checkout AND d.artifact = n.artifact
-         JOIN lease l ON l.artifact = n.artifact
-         WHERE n.parent = ?1 AND n.name = ?2 AND n.checkout <> ?3 AND l.holder <> ?4 AND coalesce(d.scratch, 0) = 0"
-    );
-    let params = (place.parent.0, place.name.as_bytes(), actor.checkout.0, actor.holder.as_str());
-    let read = |row: &rusqlite::Row<'_>| Ok((Seq(row.get(6)?), lease_row(row)?));
-    let reserved = many(conn, "look for reservations", &sql, params, read)?;
-    if let Some((artifact, lease)) = reserved.into_iter().find(|(_, lease)| lease.is_live(actor.now)) {
-        return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
+    let sql = "SELECT n.artifact, n.checkout FROM name n
+        WHERE n.parent = ?1 AND n.name = ?2 AND n.checkout <> ?3 AND n.artifact IS NOT NULL";
+    let params = (place.parent.0, place.name.as_bytes(), actor.checkout.0);
+    let others = many(conn, "look for reservations", sql, params, |row| {
+        Ok((Seq(row.get(0)?), CheckoutId(row.get(1)?)))
+    })?;
+    for (artifact, checkout) in others {
+        if let Some(lease) = reservation(conn, actor, artifact, checkout)? {
+            return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
+        }
     }
     match blocker(conn, &actor.holder, place.parent, actor.now)? {
         Some(lease) => Err(CatalogError::Held { artifact: place.parent, lease: Some(Box::new(lease)) }),
         None => Ok(()),
     }
+}
+
+/// The live lease that reserves the name of somebody else's new or moved artifact; scratch reserves nothing.
+fn reservation(
+    conn: &Connection,
+    actor: &Actor,
+    artifact: Seq,
+    checkout: CheckoutId,
+) -> Result<Option<Lease>> {
+    let draft = view::draft_of(conn, checkout, artifact)?;
+    if draft.is_some_and(|draft| draft.scratch != Scratch::No) {
+        return Ok(None);
+    }
+    let lease = lease_of(conn, artifact)?;
+    Ok(lease.filter(|lease| lease.holder != actor.holder && lease.is_live(actor.now)))
 }
 
 /// Writes what [`decide`] says.

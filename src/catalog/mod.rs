@@ -62,7 +62,7 @@ pub const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 const PAGE_BYTES: u32 = 1_024;
 
 /// How many numbers a process takes at a time; those that it doesn't use are never used.
-const NUMBER_BLOCK: i64 = 1_024;
+const NUMBER_BLOCK: i64 = 65_536;
 
 /// A result of the catalog.
 pub type Result<T> = std::result::Result<T, CatalogError>;
@@ -155,6 +155,8 @@ impl Catalog {
         let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         schema::migrate(&mut conn)?;
         conn.pragma_update(None, "synchronous", "FULL").map_err(doing("set synchronous"))?;
+        // A mapped page is looked for in the log at each use; the writer's own cache is never stale.
+        conn.pragma_update(None, "mmap_size", 0).map_err(doing("unmap the writer"))?;
         let writer = Writer { conn, durability: Durability::Full, unsynced: false };
         Ok(Self {
             path: path.to_owned(),

@@ -19,8 +19,23 @@ const NETWORK: [(u32, &str); 7] = [
     (0x0102_1997, "9P"),
 ];
 
-/// The name of the network filesystem that a file is on; none for any other one (fstatfs(2), `f_type`).
+/// Filesystems whose fsync of a new file makes its name durable, too: ext4 (fs/ext4/fsync.c, `ext4_sync_parent`, or the
+/// journal), XFS (the log is written up to the file's creation) and btrfs (the log tree records new names).
+const NAMES_SYNCED_WITH_FILES: [u32; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
+
+/// The name of the network filesystem that a file is on; none for any other one.
 pub fn network_filesystem(file: &File) -> io::Result<Option<&'static str>> {
+    let magic = magic_number(file)?;
+    Ok(NETWORK.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name))
+}
+
+/// Whether syncing a new file in this directory makes its name durable, so that the directory needs no sync.
+pub fn syncs_names_with_files(dir: &File) -> io::Result<bool> {
+    magic_number(dir).map(|magic| NAMES_SYNCED_WITH_FILES.contains(&magic))
+}
+
+/// Tells what filesystem a file is on (fstatfs(2), `f_type`).
+fn magic_number(file: &File) -> io::Result<u32> {
     // SAFETY: an all-zero statfs is valid, and the kernel fills it.
     let mut raw: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open and `raw` is valid for writing.
@@ -28,7 +43,7 @@ pub fn network_filesystem(file: &File) -> io::Result<Option<&'static str>> {
     // Magic numbers are 32 bits wide, whatever the field's width and sign on this architecture.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "see above")]
     let magic = raw.f_type as u32;
-    Ok(NETWORK.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name))
+    Ok(magic)
 }
 
 /// Opens a regular file for reading; anything else that took its name meanwhile is refused, and a FIFO doesn't block

@@ -30,6 +30,7 @@ pub use error::{Result, VfsError};
 use crate::catalog::Actor;
 use crate::engine::{EngineError, Workspace};
 use crate::model::{Attrs, CheckoutId, Holder, Ino, Instant, Kind, Name, Seq, Timestamp};
+use crate::sys;
 use handles::Handles;
 use seen::SeenVersions;
 use table::NodeTable;
@@ -180,6 +181,7 @@ pub struct Vfs {
     handles: Handles,
     seen: SeenVersions,
     staging: File,
+    names_synced_with_files: bool,
     invalidate: OnceLock<Arc<dyn Invalidate>>,
     mountpoint: OnceLock<std::path::PathBuf>,
     passthrough: AtomicBool,
@@ -231,6 +233,7 @@ impl Vfs {
             nodes: NodeTable::default(),
             handles: Handles::default(),
             seen: SeenVersions::default(),
+            names_synced_with_files: sys::syncs_names_with_files(&staging).unwrap_or(false),
             staging,
             invalidate: OnceLock::new(),
             mountpoint: OnceLock::new(),

@@ -197,11 +197,16 @@ impl Vfs {
 
     /// Syncs a working file; a failed sync is final, since the kernel forgets which pages it lost.
     fn sync_file(&self, claim: &Claim, file: &File) -> Result<()> {
-        let synced = file.sync_all().and_then(|()| self.staging.sync_all());
+        let synced = file.sync_all().and_then(|()| self.sync_names());
         if synced.is_err() {
             self.taint(claim);
         }
         synced.map_err(io("sync a working file"))
+    }
+
+    /// Makes the names of working files durable, where syncing the files does not.
+    fn sync_names(&self) -> std::io::Result<()> {
+        if self.names_synced_with_files { Ok(()) } else { self.staging.sync_all() }
     }
 
     fn taint(&self, claim: &Claim) {
