@@ -245,16 +245,30 @@ fn checked_in_while_mapped() {
     app.unmap(map);
 }
 
-/// Saves that end where they began are no version.
+/// A document that is put back as it was, its time included, is no version; one with another time is.
 #[test]
-fn the_same_bytes_again_are_no_version() {
+fn only_a_changed_document_is_a_version() {
     let Some(workspace) = Workspace::with_document() else { return };
     let ada = workspace.mount("ada");
-    ada.app().overwrite(&ada.path("doc.txt"), b"old").unwrap();
+    let doc = ada.path("doc.txt");
+    let before = std::fs::metadata(&doc).unwrap().modified().unwrap();
+    ada.app().overwrite(&doc, b"old").unwrap();
+    let file = std::fs::File::options().write(true).open(&doc).unwrap();
+    file.set_modified(before).unwrap();
+    drop(file);
     let report = ada.check_in();
     assert_eq!(report["change"], serde_json::Value::Null, "{report}");
     assert_eq!(ada.xattr("doc.txt", "user.artifact.version").as_deref(), Some("1"));
     assert_eq!(ada.xattr("doc.txt", "user.lease.state").as_deref(), Some("free"));
+    let file = std::fs::File::open(&doc).unwrap();
+    file.set_modified(before - std::time::Duration::from_secs(60)).unwrap();
+    drop(file);
+    ada.check_in();
+    assert_eq!(
+        ada.xattr("doc.txt", "user.artifact.version").as_deref(),
+        Some("2"),
+        "a time is part of a version"
+    );
 }
 
 /// A rename is a rename: the artifact keeps its identity and its versions.
