@@ -204,7 +204,7 @@ pub(super) fn check_place(conn: &Connection, actor: &Actor, place: &Place) -> Re
     }
 }
 
-/// The live lease that reserves the name of somebody else's new artifact; scratch reserves nothing.
+/// The live lease that reserves the name of somebody else's new or moved artifact; scratch reserves nothing.
 fn reservation(
     conn: &Connection,
     actor: &Actor,

@@ -354,3 +354,12 @@ fn unsaved_bytes_stay_with_a_moved_file() {
     let moved = [(0, Rename { from: 1, to: 2 }), (0, Begin { name: 2 }), (0, Rename { from: 0, to: 1 })];
     run_all(&[&moved[..], &[(0, Write), (0, Close)]].concat());
 }
+
+/// A check-in after a crash releases the lease of who was writing when the daemon died.
+#[test]
+fn a_dead_writers_lease_is_released() {
+    use Step::{Advance, Begin, CheckIn, Crash, Rename};
+    let crash =
+        [(1, Rename { from: 0, to: 1 }), (1, Begin { name: 0 }), (0, Advance { ms: 800 }), (1, Crash)];
+    run_all(&[&crash[..], &[(1, CheckIn), (0, Rename { from: 0, to: 1 })]].concat());
+}

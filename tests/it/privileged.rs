@@ -59,8 +59,8 @@ fn run(program: &str, args: &[&std::ffi::OsStr]) {
     assert!(output.status.success(), "{program} {args:?}: {output:?}");
 }
 
-/// A workspace on a small filesystem, and a mount of it; none, with a word why, for an ordinary user.
-fn on_small_disk() -> Option<(Filesystem, Workspace, Mount)> {
+/// A workspace on a small filesystem, and a mount of it, which go in the opposite order; none, with a word why, for an ordinary user.
+fn on_small_disk() -> Option<(Workspace, Filesystem, Mount)> {
     if !kernel::is_root() {
         assert!(std::env::var_os("CI").is_none(), "not root, and CI wants full disks tested");
         eprintln!("SKIPPED: only root can mount a small filesystem");
@@ -70,7 +70,7 @@ fn on_small_disk() -> Option<(Filesystem, Workspace, Mount)> {
     let disk = Filesystem::tmpfs(&workspace.root(), SMALL_BYTES);
     workspace.init_with(&[("doc.txt", b"old"), ("other.txt", b"other")]);
     let ada = workspace.mount("ada");
-    Some((disk, workspace, ada))
+    Some((workspace, disk, ada))
 }
 
 /// Writes until the disk is full; returns the error, which came from a write or from the close.
@@ -85,7 +85,7 @@ fn fill(app: &App, path: &Path, flags: i32) -> Sys<()> {
 /// Disk full: the write or the close fails with ENOSPC, the old content stays, and the mount goes on.
 #[test]
 fn a_full_disk_fails_the_write_and_keeps_the_document() {
-    let Some((_disk, _workspace, ada)) = on_small_disk() else { return };
+    let Some((_workspace, _disk, ada)) = on_small_disk() else { return };
     let app = ada.app();
     assert_eq!(fill(&app, &ada.path("doc.txt"), O_TRUNC), Err(ENOSPC));
     assert_eq!(ada.read("doc.txt"), b"old", "not empty, and not half of it");
@@ -96,7 +96,7 @@ fn a_full_disk_fails_the_write_and_keeps_the_document() {
 /// Saving works again once there is space.
 #[test]
 fn saving_works_again_when_there_is_space() {
-    let Some((disk, _workspace, ada)) = on_small_disk() else { return };
+    let Some((_workspace, disk, ada)) = on_small_disk() else { return };
     let app = ada.app();
     assert_eq!(fill(&app, &ada.path("doc.txt"), O_TRUNC), Err(ENOSPC));
     disk.grow(4 * SMALL_BYTES);
@@ -108,7 +108,7 @@ fn saving_works_again_when_there_is_space() {
 /// A temporary file that could not be written whole never replaces the document, though the program tries.
 #[test]
 fn a_failed_temporary_never_replaces_the_document() {
-    let Some((_disk, _workspace, ada)) = on_small_disk() else { return };
+    let Some((_workspace, _disk, ada)) = on_small_disk() else { return };
     let (app, temp) = (ada.app(), ada.path("doc.txt.Ab12Cd"));
     assert_eq!(fill(&app, &temp, O_CREAT), Err(ENOSPC));
     assert!(app.rename(&temp, &ada.path("doc.txt"), 0).is_err());
@@ -118,7 +118,7 @@ fn a_failed_temporary_never_replaces_the_document() {
 /// Where nothing can be written, the first write fails, the old content stays, and the mount goes on.
 #[test]
 fn a_read_only_disk_fails_the_write_and_keeps_the_document() {
-    let Some((_disk, workspace, ada)) = on_small_disk() else { return };
+    let Some((workspace, _disk, ada)) = on_small_disk() else { return };
     let (app, read_only) = (ada.app(), Filesystem::read_only(&workspace.dot("staging")));
     assert_eq!(app.overwrite(&ada.path("doc.txt"), b"new"), Err(EROFS));
     assert_eq!((ada.read("doc.txt"), ada.read("other.txt")), (b"old".to_vec(), b"other".to_vec()));
@@ -130,7 +130,7 @@ fn a_read_only_disk_fails_the_write_and_keeps_the_document() {
 /// Where the store alone is read-only, what was saved stays a draft, the failure is told, and a check-in is refused.
 #[test]
 fn a_read_only_store_keeps_the_save() {
-    let Some((_disk, workspace, ada)) = on_small_disk() else { return };
+    let Some((workspace, _disk, ada)) = on_small_disk() else { return };
     // Before the mount, which may have directories of the store open for as long as it lives.
     ada.unmount();
     let read_only = Filesystem::read_only(&workspace.dot("objects"));

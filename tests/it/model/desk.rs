@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
+use leasehold::catalog::Mounting;
 use leasehold::engine::{CheckInRequest, CheckoutOps, EngineError, Environment, Workspace};
 use leasehold::model::{ArtifactPath, Holder, Ino};
 use leasehold::vfs::{Caller, Handle, OpenRequest, RenameMode, Result, Vfs, VfsError, VfsOptions};
@@ -38,6 +39,7 @@ impl Desk {
             uid: 0,
             gid: 0,
         };
+        begin_mount(&workspace, &holder, env);
         let caller = Caller { uid: 0, gid: 0, pid: std::process::id() };
         Self { vfs: Vfs::new(workspace, options).unwrap(), holder, caller }
     }
@@ -184,4 +186,12 @@ impl Desk {
         let mine = workspace.recovered().unwrap().into_iter().filter(|copy| copy.holder == self.holder);
         mine.map(|copy| std::fs::read(workspace.recovered_file(&copy.id).unwrap()).unwrap()).collect()
     }
+}
+
+/// Notes the mount, as the daemon does: no writers are left from the one before.
+fn begin_mount(workspace: &Workspace, holder: &Holder, env: &Environment) {
+    let checkout = workspace.catalog().checkout(holder).unwrap();
+    let process = leasehold::sys::this_process().unwrap();
+    let mounting = Mounting { process, mountpoint: "/nowhere".into(), now: env.clock.now() };
+    workspace.catalog().begin_mount(checkout, &mounting).unwrap();
 }
