@@ -125,7 +125,7 @@ fn root_name() -> Name {
     Name::new("root").expect("BUG: a constant name is valid")
 }
 
-/// The columns of `draft` that [`draft_over`] reads.
+/// The columns of `draft` that [`draft_row`] reads.
 pub(super) const DRAFT_COLUMNS: &str = "d.ino, d.kind, d.mode, d.uid, d.gid, d.size, d.digest, d.staged, d.direct, d.target, d.atime, d.mtime, d.ctime, d.base, d.generation, d.scratch";
 
 /// A row of `draft`, without the name that it has.

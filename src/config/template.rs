@@ -27,8 +27,8 @@ const HEAD: &str = r##"## The policy of this workspace.
 ## How long a lease lasts. Opening for write, writing and saving renew it.
 # ttl = "8h"
 
-## How long a lease, and the identity of a document, outlive the document's name while an application saves: many
-## rename the old file away, or remove it, before the new one takes its name.
+## How long the gap inside one save may be: a file that was cut to nothing waits so long for the bytes that follow, and
+## with `--checkin close` a name that is gone waits so long to come back before it counts as a deletion.
 # grace = "5s"
 
 ## For mounts with `--checkin close`: how long after the last writer closed a document it is checked in.

@@ -135,6 +135,12 @@ impl Shared {
             }
         }
     }
+
+    /// Closes a file again that was admitted and can't be given out after all.
+    fn take_back(&self, node: Ino, handle: Handle) {
+        self.backings.leave(node, handle.0);
+        self.vfs.release(handle);
+    }
 }
 
 fn send_ok(reply: ReplyEmpty, (): ()) {
@@ -343,7 +349,12 @@ impl Filesystem for Adapter {
         let may_block = self.may_block("open", |vfs| vfs.open_may_block(node, &wanted));
         let call = move |shared: &Shared, reply: &mut ReplyOpen| {
             let opened = shared.vfs.open(&caller, node, &wanted)?;
-            shared.admit(node, opened, &wanted, |file| reply.open_backing(file))
+            let handle = opened.handle;
+            let admitted = shared.admit(node, opened, &wanted, |file| reply.open_backing(file))?;
+            if wanted.truncate {
+                shared.vfs.cut_opened(&caller, handle).inspect_err(|_| shared.take_back(node, handle))?;
+            }
+            Ok::<_, Refusal>(admitted)
         };
         self.sooner_or_later(may_block, "open", reply, call, send_opened);
     }
@@ -443,7 +454,7 @@ impl Filesystem for Adapter {
         self.later("fsync", reply, call, send_ok);
     }
 
-    /// No `FOPEN_CACHE_DIR`: an invalidation leaves a list alone that is being read while a name appears.
+    /// The kernel keeps listings; one that somebody else changed, maybe while it was read, is dropped at the next opening.
     fn opendir(&self, request: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let call = |_: &mut _| self.vfs().opendir(&caller(request), ino(node));
         let send = |reply: ReplyOpen, (handle, keep): (Handle, bool)| {

@@ -101,15 +101,22 @@ impl Vfs {
 
     pub(super) fn change_attrs(&self, node: &Arc<Node>, change: AttrChange) -> Result<()> {
         let claim = node.claim();
-        let (artifact, in_memory) = {
+        let (artifact, scratch, in_memory) = {
             let state = claim.node.lock();
-            (state.artifact, state.fate != Fate::Named || state.working.is_some() && !state.is_direct())
+            (
+                state.artifact,
+                state.scratch,
+                state.fate != Fate::Named || state.working.is_some() && !state.is_direct(),
+            )
         };
         if in_memory {
             let now = self.now().wall;
             let mut state = claim.node.lock();
             apply(&mut state.attrs, change, now);
             return Ok(());
+        }
+        if claim.node.lock().writers == 0 {
+            self.check_in_later(artifact, scratch);
         }
         if self.is_unnamed_working(&claim) {
             // The catalog gets to know the node by its own number, not by the version's.

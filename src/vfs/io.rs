@@ -10,7 +10,7 @@ use super::handles::OpenFile;
 use super::node::{Fate, Node, State};
 use super::saving::Closing;
 use super::{Caller, Handle, Io, OpenRequest, Opened, Result, Vfs, VfsError};
-use crate::model::{Content, Ino, Kind, Scratch};
+use crate::model::{Content, Ino, Kind, Scratch, Seq};
 use crate::sys;
 
 /// A copy within one request goes on for no more than this, so that it answers in bounded time.
@@ -51,9 +51,9 @@ impl Vfs {
         node: &Arc<Node>,
         request: &OpenRequest,
     ) -> Result<Opened> {
-        let (kind, immutable, artifact, base) = {
+        let (kind, immutable, artifact) = {
             let state = node.lock_idle();
-            (state.kind, state.immutable, state.artifact, state.base)
+            (state.kind, state.immutable, state.artifact)
         };
         match kind {
             Kind::Directory if request.write => return Err(VfsError::IsDirectory),
@@ -66,9 +66,22 @@ impl Vfs {
             true => self.open_for_write(caller, node, request, immutable)?,
         };
         if request.read {
-            self.seen.note(caller, artifact, base, self.now());
+            self.note_reading(caller, node, artifact);
         }
         Ok(opened)
+    }
+
+    /// Notes what the caller's process knows of an artifact from now on: who reads the draft knows what that becomes.
+    fn note_reading(&self, caller: &Caller, node: &Node, artifact: Seq) {
+        let (base, drafted) = {
+            let state = node.lock();
+            (state.base, state.drafted)
+        };
+        if drafted {
+            self.seen.note_author(caller, artifact, self.now());
+        } else {
+            self.seen.note(caller, artifact, base, self.now());
+        }
     }
 
     fn open_for_write(
@@ -102,12 +115,13 @@ impl Vfs {
             self.lease_for_open(caller, node)?;
             self.keep_switched(node);
         }
-        let opened = self.open_cached(node, request, io).inspect_err(|_| self.give_back_unused(node))?;
-        if request.truncate {
-            let cut = self.set_size(caller, node, 0, true);
-            cut.inspect_err(|_| self.release(opened.handle))?;
-        }
-        Ok(opened)
+        self.open_cached(node, request, io).inspect_err(|_| self.give_back_unused(node))
+    }
+
+    /// Does what `O_TRUNC` asks for, when the handle is sure to be given out: a refused open must not have cut.
+    pub fn cut_opened(&self, caller: &Caller, handle: Handle) -> Result<()> {
+        let open = self.handles.get(handle)?;
+        self.set_size(caller, &open.node, 0, true)
     }
 
     /// Whether policy lets this file be opened for writing without a lease.

@@ -220,6 +220,7 @@ impl Vfs {
     ) -> std::result::Result<Arc<Self>, EngineError> {
         let checkout = in_catalog(workspace.catalog().checkout(&options.holder))?;
         workspace.recover_checkout(checkout)?;
+        in_catalog(workspace.catalog().checkpoint_by_hand())?;
         let staging_dir = workspace.layout().staging();
         let staging = File::open(&staging_dir).map_err(|source| EngineError::File {
             doing: "open",

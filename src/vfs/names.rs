@@ -200,9 +200,8 @@ impl Vfs {
         self.forget_switch(entry.artifact);
         let node = self.nodes.get_or_insert(entry.ino, || Node::of(&entry, entry.attrs));
         node.lock().lookups += 1;
-        if kind != Kind::File {
-            self.check_in_later(entry.artifact, entry.scratch);
-        }
+        // A file that is opened now is checked in after it is closed.
+        self.check_in_later(entry.artifact, entry.scratch);
         Ok(node)
     }
 

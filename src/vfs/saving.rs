@@ -451,7 +451,7 @@ impl Vfs {
             return Ok(());
         }
         let layout = self.workspace.layout();
-        let sealed = self.staging_name(StagingRole::Copy, artifact, base);
+        let sealed = self.staging_name(StagingRole::Sealed, artifact, base);
         let path = layout.staging().join(&sealed);
         fs::hard_link(layout.scratch().join(&name), &path).map_err(io("seal a scratch file"))?;
         let save = self.present_save(claim, Content::Staged(sealed));

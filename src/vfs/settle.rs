@@ -64,6 +64,13 @@ impl Vfs {
             self.note_problem(format!("inode {}: a cut to nothing could not be saved: {error}", node.ino));
         }
         self.give_back_unused(node);
+        let (artifact, scratch, drafted) = {
+            let state = node.lock();
+            (state.artifact, state.scratch, state.drafted)
+        };
+        if drafted {
+            self.check_in_later(artifact, scratch);
+        }
     }
 
     /// In a mount that checks in by itself: what was done to an artifact is checked in after a delay.

@@ -54,6 +54,8 @@ impl Vfs {
         }
         self.synced_boot_ms.store(now_ms, std::sync::atomic::Ordering::Relaxed);
         let catalog = self.workspace.catalog();
+        // The bytes first: a power cut must not leave rows that name what the disk doesn't have.
+        self.publisher.drain();
         let done = self.note_writers().and_then(|()| catalog.sync()).and_then(|()| catalog.checkpoint());
         if let Err(error) = done {
             self.note_problem(format!("the catalog could not be synced: {error}"));

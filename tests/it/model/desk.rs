@@ -97,7 +97,9 @@ impl Desk {
     pub fn begin(&self, name: &str, bytes: &[u8]) -> Result<Open> {
         let request = OpenRequest { write: true, truncate: true, ..OpenRequest::default() };
         let open = self.open(name, request)?;
-        match self.write(open, 0, bytes) {
+        // As the kernel's adapter does it: first the handle is sure, then the file is cut.
+        let cut = self.vfs.cut_opened(&self.caller, open.handle);
+        match cut.and_then(|()| self.write(open, 0, bytes)) {
             Ok(()) => Ok(open),
             Err(error) => {
                 self.abandon(open);
