@@ -21,6 +21,12 @@ pub enum CatalogError {
         /// SQLite's error.
         source: rusqlite::Error,
     },
+    /// The file is an empty database: what it held is gone.
+    #[error("{} is empty: bring it back from a backup", path.display())]
+    NotACatalog {
+        /// The database file.
+        path: PathBuf,
+    },
     /// A newer program made the catalog.
     #[error("the catalog has schema {found}, and this program knows {known}: use a newer leasehold")]
     NewerSchema {

@@ -153,6 +153,9 @@ impl Catalog {
     /// Opens a catalog and brings it to the present schema.
     pub fn open(path: &Path) -> Result<Self> {
         let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        if !schema::is_catalog(&conn)? {
+            return Err(CatalogError::NotACatalog { path: path.to_owned() });
+        }
         schema::migrate(&mut conn)?;
         conn.pragma_update(None, "synchronous", "FULL").map_err(doing("set synchronous"))?;
         // A mapped page is looked for in the log at each use; the writer's own cache is never stale.

@@ -6,7 +6,7 @@
 use rusqlite::Row;
 
 use super::rows::digest_at;
-use super::view::{execute, many};
+use super::view::{execute, many, one};
 use super::{Catalog, Durability, Result};
 use crate::model::{CheckoutId, Digest, Seq};
 
@@ -65,6 +65,14 @@ impl Catalog {
             }
             Ok(current)
         })
+    }
+
+    /// The digest that was noted of a file of `staging/` on its way into the store.
+    pub fn noted_digest(&self, file: &str) -> Result<Option<Digest>> {
+        let sql = "SELECT digest FROM sealed WHERE file = ?1";
+        self.read(
+            |conn| Ok(one(conn, "read a noted digest", sql, [file], |row| digest_at(row, 0))?.flatten()),
+        )
     }
 
     /// Forgets noted digests of files that no draft names any more.

@@ -197,6 +197,13 @@ CREATE TABLE stamp (
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// Whether a database was ever made a catalog.
+pub(super) fn is_catalog(conn: &Connection) -> Result<bool, CatalogError> {
+    let applied: i64 =
+        conn.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(doing("read user_version"))?;
+    Ok(applied > 0)
+}
+
 /// Brings a catalog to the present schema; refuses one that a newer program made.
 pub(super) fn migrate(conn: &mut Connection) -> Result<(), CatalogError> {
     let tx =

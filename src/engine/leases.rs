@@ -37,7 +37,7 @@ impl Workspace {
         let artifact = artifact.ok_or_else(|| EngineError::Refused(format!("{key}: no such artifact")))?;
         let checkout = self.in_catalog(self.catalog().checkout(holder))?;
         let actor = self.actor(checkout, holder, ttl_ms, sys::effective_ids());
-        let taken = self.catalog().acquire(&actor, &[(artifact, None)]);
+        let taken = self.catalog().acquire_whole(&actor, &[artifact]);
         let taken = taken.map_err(|error| self.refusal(Some(checkout), &ArtifactPath::root(), error))?;
         self.wake();
         Ok(taken.into_iter().next().expect("BUG: one artifact has one lease"))

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem,
+    FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use super::answer::{Refusal, Reply, answer, contain};
@@ -147,12 +147,17 @@ fn send_ok(reply: ReplyEmpty, (): ()) {
     reply.ok();
 }
 
+/// A node that shows another's number does so for a while: the kernel asks each time.
+fn attr_ttl(node: &NodeAttr) -> Duration {
+    if node.shown == node.ino { TTL } else { Duration::ZERO }
+}
+
 fn send_entry(reply: ReplyEntry, node: NodeAttr) {
-    reply.entry(&TTL, &file_attr(&node), GENERATION);
+    reply.entry_with_ttls(&attr_ttl(&node), &TTL, &file_attr(&node), GENERATION);
 }
 
 fn send_attr(reply: ReplyAttr, node: NodeAttr) {
-    reply.attr(&TTL, &file_attr(&node));
+    reply.attr(&attr_ttl(&node), &FileAttr { ino: INodeNo(node.shown.0), ..file_attr(&node) });
 }
 
 fn send_data(reply: ReplyData, data: Vec<u8>) {
@@ -485,7 +490,14 @@ impl Filesystem for Adapter {
         let call = |reply: &mut ReplyDirectoryPlus| {
             self.vfs().readdirplus(ino(node), after, &mut |entry, attr| {
                 let name = OsStr::from_bytes(entry.name);
-                reply.add(INodeNo(entry.ino.0), entry.cookie, name, &TTL, &file_attr(attr), GENERATION)
+                reply.add(
+                    INodeNo(entry.ino.0),
+                    entry.cookie,
+                    name,
+                    &attr_ttl(attr),
+                    &file_attr(attr),
+                    GENERATION,
+                )
             })
         };
         answer("readdirplus", reply, call, |reply, ()| reply.ok());

@@ -143,6 +143,7 @@ impl Vfs {
         if change.size.is_some() && !open {
             self.check_access(caller, node, WRITE)?;
         }
+        self.check_chown(caller, node, change)?;
         if owns {
             return Ok(());
         }
@@ -151,6 +152,17 @@ impl Vfs {
             return Err(VfsError::NotPermitted);
         }
         if touches(change.mtime) { self.check_access(caller, node, WRITE) } else { Ok(()) }
+    }
+
+    /// Only root gives files away (chown(2)): others may name the owner and group that a file has, or their own group.
+    fn check_chown(&self, caller: &Caller, node: &Node, change: &SetAttr) -> Result<()> {
+        if self.options.allow_other || caller.uid == 0 {
+            return Ok(());
+        }
+        let attrs = node.lock().attrs;
+        let same_user = change.uid.is_none_or(|uid| uid == attrs.uid);
+        let same_group = change.gid.is_none_or(|gid| gid == attrs.gid || gid == caller.gid);
+        if same_user && same_group { Ok(()) } else { Err(VfsError::NotPermitted) }
     }
 
     /// Checks permission bits, unless the kernel did (mounts for several users have `default_permissions`).
@@ -204,7 +216,9 @@ fn attr_from(ino: Ino, state: &State) -> NodeAttr {
         _ => 1,
     };
     let blocks = state.size.div_ceil(BLOCK_BYTES);
-    NodeAttr { ino, kind: state.kind, size: state.size, blocks, attrs: state.attrs, nlink }
+    // Editors compare the number before and after they open a file, and take another one for another's change.
+    let shown = state.version_ino.filter(|_| !state.drafted).unwrap_or(ino);
+    NodeAttr { ino, shown, kind: state.kind, size: state.size, blocks, attrs: state.attrs, nlink }
 }
 
 fn apply(attrs: &mut Attrs, change: AttrChange, now: Timestamp) {

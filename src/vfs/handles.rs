@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use super::node::Node;
-use super::{Handle, Result, VfsError};
+use super::{Caller, Handle, Result, VfsError};
 
 /// An open file.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(super) struct OpenFile {
     /// The bytes of a version, which stay whatever becomes of its name.
     pub version: Option<Arc<File>>,
     pub write: bool,
+    /// Who opened it, and so whose saves they are.
+    pub opener: Caller,
     /// Writes go to the end of the draft, which a direct handle's kernel doesn't know.
     pub append: bool,
     /// It was opened on the old version's node, whose pages are other bytes.

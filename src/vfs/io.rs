@@ -61,8 +61,8 @@ impl Vfs {
             _ => return Err(VfsError::Invalid),
         }
         let opened = match request.write {
-            false if immutable => self.open_version(node)?,
-            false => self.open_cached(node, request, Io::Cached)?,
+            false if immutable => self.open_version(caller, node)?,
+            false => self.open_cached(caller, node, request, Io::Cached)?,
             true => self.open_for_write(caller, node, request, immutable)?,
         };
         if request.read {
@@ -97,11 +97,23 @@ impl Vfs {
             Fate::Named if immutable => self.open_switched(caller, node, request),
             Fate::Named => self.open_writable(caller, node, request, Io::Cached),
             Fate::Unlinked if immutable => Err(VfsError::ReadOnly),
-            Fate::Unlinked => self.open_cached(node, request, Io::Cached),
+            Fate::Unlinked => self.open_cached(caller, node, request, Io::Cached),
             // The kernel has not heard yet that the name means another node, or has no name to look up.
-            Fate::Replaced | Fate::Detached if first_time(node, caller) => Err(VfsError::Reopen),
+            Fate::Replaced | Fate::Detached if first_time(node, caller) => {
+                self.switch_ahead(node)?;
+                Err(VfsError::Reopen)
+            }
             Fate::Replaced | Fate::Detached => Err(VfsError::ReadOnly),
         }
+    }
+
+    /// Switches the name that a node had to a working node: the kernel looks it up only once, and must find that one.
+    fn switch_ahead(&self, node: &Node) -> Result<()> {
+        let artifact = node.lock().artifact;
+        let Some(entry) = self.workspace.catalog().entry_of(self.checkout, artifact)? else { return Ok(()) };
+        let present = self.node_of(&entry);
+        let immutable = present.lock().immutable;
+        if immutable { self.switch(&present).map(drop) } else { Ok(()) }
     }
 
     fn open_writable(
@@ -112,10 +124,10 @@ impl Vfs {
         io: Io,
     ) -> Result<Opened> {
         if !self.waits_for_first_write(node)? {
-            self.lease_for_open(caller, node)?;
+            self.lease_for_open(caller, node, request)?;
             self.keep_switched(node);
         }
-        self.open_cached(node, request, io).inspect_err(|_| self.give_back_unused(node))
+        self.open_cached(caller, node, request, io).inspect_err(|_| self.give_back_unused(node))
     }
 
     /// Does what `O_TRUNC` asks for, when the handle is sure to be given out: a refused open must not have cut.
@@ -180,7 +192,7 @@ impl Vfs {
         }
     }
 
-    fn open_version(&self, node: &Arc<Node>) -> Result<Opened> {
+    fn open_version(&self, caller: &Caller, node: &Arc<Node>) -> Result<Opened> {
         let content = node.lock().content.clone();
         let file = match &content {
             Content::Blob(digest) => Some(self.workspace.blobs().open_verified(digest)?),
@@ -193,6 +205,7 @@ impl Vfs {
         let kept = file.as_ref().map(File::try_clone).transpose().map_err(io("open a version"))?;
         node.lock().handles += 1;
         let open = OpenFile {
+            opener: *caller,
             node: Arc::clone(node),
             version: kept.map(Arc::new),
             write: false,
@@ -203,20 +216,33 @@ impl Vfs {
         Ok(Opened { handle, io: file.map_or(Io::Cached, Io::Version) })
     }
 
-    fn open_cached(&self, node: &Arc<Node>, request: &OpenRequest, io: Io) -> Result<Opened> {
-        let file = self.open_content(node)?;
+    fn open_cached(
+        &self,
+        caller: &Caller,
+        node: &Arc<Node>,
+        request: &OpenRequest,
+        io: Io,
+    ) -> Result<Opened> {
+        // A cut needs none of the old bytes, which may even be damaged.
+        let file = if request.truncate { None } else { self.open_content(node)? };
         {
             let mut state = node.lock();
             state.handles += 1;
             state.writers += u32::from(request.write);
-            if state.file.is_none() {
+            if state.file.is_none() && state.working.is_none() {
                 state.file = file;
             }
         }
         let direct = matches!(io, Io::Direct);
         let OpenRequest { write, append, .. } = *request;
-        let open =
-            OpenFile { node: Arc::clone(node), version: None, write, append: append && direct, direct };
+        let open = OpenFile {
+            opener: *caller,
+            node: Arc::clone(node),
+            version: None,
+            write,
+            append: append && direct,
+            direct,
+        };
         let handle = self.handles.insert(open);
         Ok(Opened { handle, io })
     }
@@ -245,6 +271,9 @@ impl Vfs {
             match opened {
                 // The publisher moves the save into the store, and tells the node as soon as the catalog knows.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    if let Some(file) = self.open_noted(&content)? {
+                        return Ok(Some(file));
+                    }
                     self.publisher.wait_for_running();
                     self.reread_content(node, &content)?;
                 }
@@ -253,6 +282,15 @@ impl Vfs {
         }
         let source = std::io::ErrorKind::NotFound.into();
         Err(VfsError::Io { doing: "open a save", source })
+    }
+
+    /// Opens a save that is on its way into the store: its digest was noted before its file left `staging/`.
+    fn open_noted(&self, content: &Content) -> Result<Option<Arc<File>>> {
+        let Content::Staged(name) = content else { return Ok(None) };
+        match self.workspace.catalog().noted_digest(name)? {
+            Some(digest) => Ok(self.workspace.blobs().open_verified(&digest).ok().map(Arc::new)),
+            None => Ok(None),
+        }
     }
 
     /// Takes the content from the catalog, if the node still has the one that can't be found.
@@ -448,7 +486,7 @@ impl Vfs {
             return Err(VfsError::Reopen);
         }
         if fate == Fate::Named {
-            self.lease_for_open(caller, node)?;
+            self.lease_for_open(caller, node, &OpenRequest::default())?;
             self.keep_switched(node);
         }
         if size == present && node.lock().working.is_none() {

@@ -53,8 +53,10 @@ pub struct Handle(pub u64);
 /// What stat(2) shows of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeAttr {
-    /// The inode number.
+    /// The node's number.
     pub ino: Ino,
+    /// The inode number that stat(2) shows: a working node shows its version's until it has bytes of its own.
+    pub shown: Ino,
     /// What it is.
     pub kind: Kind,
     /// The size in bytes.

@@ -39,6 +39,8 @@ pub(super) struct State {
     pub base: Option<VersionNumber>,
     /// Whether the catalog has a draft for it.
     pub drafted: bool,
+    /// The number of the version that the name was switched from.
+    pub version_ino: Option<Ino>,
     /// The bytes may not change: readers of a version have it open or cached.
     pub immutable: bool,
     /// Somebody else changed the names in this directory since it was last opened.
@@ -140,6 +142,7 @@ impl Node {
             scratch: entry.scratch,
             base,
             drafted,
+            version_ino: None,
             immutable: is_immutable(entry),
             listing_changed: true,
             reopen_sent: Vec::new(),
@@ -164,6 +167,7 @@ impl Node {
         let state = self.lock();
         let copy = State {
             content: state.content.clone(),
+            version_ino: Some(self.ino),
             immutable: false,
             reopen_sent: Vec::new(),
             fate: Fate::Named,

@@ -9,7 +9,7 @@ use crate::engine::{
     CheckInReport, CheckInRequest, CheckoutOps, Detached, EngineError, RevertReport, SettleReport,
     StatusReport,
 };
-use crate::model::{ArtifactPath, Ino, Lease, Scratch, Seq, VersionInfo, VersionNumber};
+use crate::model::{ArtifactPath, Content, Ino, Lease, Scratch, Seq, VersionInfo, VersionNumber};
 
 type OpsResult<T> = std::result::Result<T, EngineError>;
 
@@ -73,6 +73,9 @@ impl Vfs {
             self.release(handle);
         }
         let left = self.drain();
+        for file in self.publisher.take_all_leftovers() {
+            self.delete_files(&Content::Staged(file), None);
+        }
         self.publisher.stop();
         left
     }
@@ -111,11 +114,16 @@ impl CheckoutOps for Vfs {
     fn check_in(&self, request: &CheckInRequest) -> OpsResult<CheckInReport> {
         self.settle_or_refuse(&request.paths)?;
         self.note_present_writers()?;
-        let claims = self.claim_written_in_place();
+        let pause = self.publisher.pause();
+        // Nobody saves between the check-in and the moment when his node knows of it.
+        let claims = self.claim_drafts();
         let request = CheckInRequest { busy: self.busy_inos(), ..request.clone() };
         let (report, checked_in) = self.workspace.check_in(&self.actor(), &request)?;
-        drop(claims);
         self.note_checked_in(&checked_in.settled);
+        for claim in &claims {
+            super::in_catalog(self.resync_claimed(claim))?;
+        }
+        drop((claims, pause));
         self.after_command([])?;
         Ok(report)
     }
@@ -157,12 +165,13 @@ impl CheckoutOps for Vfs {
 }
 
 impl Vfs {
-    /// Keeps applications from writing to files that are written in place, while a check-in copies them.
-    fn claim_written_in_place(&self) -> Vec<Claim> {
+    /// Keeps applications from writing and saving while a check-in takes what they have saved.
+    fn claim_drafts(&self) -> Vec<Claim> {
         let mut nodes = self.nodes.all();
         nodes.retain(|node| {
             let state = node.lock();
-            state.is_direct() && state.scratch == Scratch::No && state.handles > 0
+            let concerned = state.drafted || state.writers > 0;
+            concerned && state.scratch == Scratch::No && state.fate == Fate::Named
         });
         // In the order of their numbers, as a rename claims two.
         nodes.sort_by_key(|node| node.ino);

@@ -47,6 +47,8 @@ struct Inner {
     running: usize,
     /// Somebody waits for the queue to become empty: nothing is gathered.
     drainers: usize,
+    /// How many keep the publisher from beginning a batch.
+    pauses: usize,
     stopped: bool,
     /// Files of earlier saves that go when the present one of their node is durable.
     leftovers: HashMap<Ino, Vec<String>>,
@@ -80,6 +82,18 @@ impl Queue {
         }
     }
 
+    /// Lets nothing be published until the pause is dropped: somebody else publishes meanwhile.
+    pub fn pause(&self) -> Pause<'_> {
+        self.inner.lock().pauses += 1;
+        self.wait_for_running();
+        Pause(self)
+    }
+
+    /// Every file that was only kept for a power cut.
+    pub fn take_all_leftovers(&self) -> Vec<String> {
+        std::mem::take(&mut self.inner.lock().leftovers).into_values().flatten().collect()
+    }
+
     pub fn stop(&self) {
         self.inner.lock().stopped = true;
         self.changed.notify_all();
@@ -88,7 +102,7 @@ impl Queue {
     /// The next saves to publish together; none when the mount is gone.
     fn next_batch(&self) -> Option<Vec<SealedSave>> {
         let mut inner = self.inner.lock();
-        while inner.waiting.is_empty() {
+        while inner.waiting.is_empty() || inner.pauses > 0 && !inner.stopped {
             if inner.stopped {
                 return None;
             }
@@ -99,6 +113,9 @@ impl Queue {
             // A push wakes the wait early; a step less is what that costs.
             self.changed.wait_for(&mut inner, GATHER_STEP);
             left -= 1;
+        }
+        while inner.pauses > 0 && !inner.stopped {
+            self.changed.wait(&mut inner);
         }
         let count = inner.waiting.len().min(BATCH);
         let batch: Vec<_> = inner.waiting.drain(..count).collect();
@@ -125,6 +142,17 @@ impl Queue {
         inner.running = 0;
         drop(inner);
         self.changed.notify_all();
+    }
+}
+
+/// Keeps the publisher from beginning a batch.
+#[derive(Debug)]
+pub(super) struct Pause<'a>(&'a Queue);
+
+impl Drop for Pause<'_> {
+    fn drop(&mut self) {
+        self.0.inner.lock().pauses -= 1;
+        self.0.changed.notify_all();
     }
 }
 
@@ -177,13 +205,17 @@ impl Vfs {
             }
         };
         for (save, result) in batch.iter().zip(results) {
-            if result.is_ok() {
+            let settled = match &result {
+                Ok(_) => true,
+                Err(error) => is_gone(error),
+            };
+            if settled {
                 let files = self.publisher.take_leftovers(save);
                 files.into_iter().for_each(|file| self.delete_files(&Content::Staged(file), None));
             }
             match result {
                 Ok(digest) => self.note_published(save, digest),
-                // The draft got another content meanwhile, and its file was removed.
+                // A check-in stored it, or the draft got another content meanwhile.
                 Err(error) if is_gone(&error) => {}
                 Err(error) => {
                     self.note_problem(format!("{}: a save could not be stored: {error}", save.name))

@@ -32,20 +32,12 @@ pub(super) enum Closing {
 
 impl Vfs {
     /// Answers close(2) of one descriptor: what was written is the draft now, or the bytes are put aside.
-    pub fn flush(&self, caller: &Caller, handle: Handle) -> Result<()> {
+    pub fn flush(&self, _caller: &Caller, handle: Handle) -> Result<()> {
         let open = self.handles.get(handle)?;
         if !open.write {
             return Ok(());
         }
-        let dirty = open.node.lock().is_dirty();
-        self.save(&open.node, Closing::Flush)?;
-        let (artifact, saved) = {
-            let state = open.node.lock();
-            (state.artifact, dirty && !state.is_dirty())
-        };
-        if saved {
-            self.seen.note_author(caller, artifact, self.now());
-        }
+        let saved = self.save_opened(&open, Closing::Flush)?;
         if saved && self.workspace.policy().close == CloseDurability::Durable {
             return self.save(&open.node, Closing::Sync);
         }
@@ -61,7 +53,21 @@ impl Vfs {
     /// Makes what was written the draft, and durable.
     pub fn fsync(&self, handle: Handle, _data_only: bool) -> Result<()> {
         let open = self.handles.get(handle)?;
-        self.save(&open.node, Closing::Sync)
+        self.save_opened(&open, Closing::Sync).map(drop)
+    }
+
+    /// Saves what was written through a handle's node, and notes its opener as the author; tells whether there was any.
+    fn save_opened(&self, open: &OpenFile, closing: Closing) -> Result<bool> {
+        let dirty = open.node.lock().is_dirty();
+        self.save(&open.node, closing)?;
+        let (artifact, saved) = {
+            let state = open.node.lock();
+            (state.artifact, dirty && !state.is_dirty())
+        };
+        if saved {
+            self.seen.note_author(&open.opener, artifact, self.now());
+        }
+        Ok(saved)
     }
 
     /// Closes a handle for good: what came after the last flush (mapped pages do) is saved too.
@@ -82,6 +88,10 @@ impl Vfs {
     fn after_last_writer(&self, node: &Arc<Node>) {
         let (dirty, emptied, fate, tainted) = {
             let state = node.lock();
+            // Somebody opened it again meanwhile: his bytes are his to close.
+            if state.writers > 0 {
+                return;
+            }
             let emptied = state.working.as_ref().is_some_and(|working| working.emptied);
             (state.is_dirty(), emptied, state.fate, state.tainted)
         };
@@ -150,6 +160,9 @@ impl Vfs {
                 true
             }
         };
+        if last && open.node.lock().fate == Fate::Detached {
+            self.put_aside(&open.node, "the lease was lost while the file was being written");
+        }
         if last && open.node.lock().fate == Fate::Unlinked {
             self.drop_files(&open.node);
         }
@@ -334,7 +347,7 @@ impl Vfs {
     }
 
     fn begin_copy(&self, claim: &Claim, keep: Option<u64>) -> Result<Working> {
-        let source = self.open_content(&claim.node)?;
+        let source = if keep == Some(0) { None } else { self.open_content(&claim.node)? };
         let (artifact, base, size) = {
             let state = claim.node.lock();
             // A detached node reads from what was put aside, which no save holds.
@@ -539,6 +552,19 @@ impl Vfs {
         self.invalidate_name(artifact);
     }
 
+    /// Whether what a detached node is written to in place is no draft's content any more.
+    fn is_orphan_in_place(&self, claim: &Claim) -> bool {
+        let (artifact, content) = {
+            let state = claim.node.lock();
+            if state.fate != Fate::Detached || state.handles > 0 || !state.is_direct() {
+                return false;
+            }
+            (state.artifact, state.content.clone())
+        };
+        let entry = self.workspace.catalog().entry_of(self.checkout, artifact);
+        entry.is_ok_and(|entry| entry.is_none_or(|entry| entry.content != content))
+    }
+
     /// Lets open handles read the last save again.
     fn reopen_saved(&self, node: &Node) {
         let saved = {
@@ -564,10 +590,11 @@ impl Vfs {
     }
 
     fn put_aside_claimed(&self, claim: &Claim, reason: &str) {
+        let orphan = self.is_orphan_in_place(claim);
         let (working, artifact, id, base, named) = {
             let mut state = claim.node.lock();
             let direct = state.is_direct();
-            let taken = if direct { None } else { state.working.take() };
+            let taken = if direct && !orphan { None } else { state.working.take() };
             let named = state.fate == Fate::Named;
             if let Some(working) = taken.as_ref().filter(|_| !named) {
                 // Handles go on reading what they wrote.

@@ -163,7 +163,11 @@ impl Vfs {
     }
 
     fn resync_node(&self, node: &Arc<Node>) -> std::result::Result<(), CatalogError> {
-        let claim = node.claim();
+        self.resync_claimed(&node.claim())
+    }
+
+    pub(super) fn resync_claimed(&self, claim: &Claim) -> std::result::Result<(), CatalogError> {
+        let node = &claim.node;
         let (artifact, fate) = {
             let state = claim.node.lock();
             (state.artifact, state.fate)
@@ -173,12 +177,10 @@ impl Vfs {
         }
         let entry = self.workspace.catalog().entry_of(self.checkout, artifact)?;
         match entry {
-            Some(entry) if entry.ino == node.ino => self.refresh_node(&claim, &entry)?,
-            Some(entry) if self.is_waiting_for_bytes(&claim, &entry) => {}
-            Some(entry) if self.is_continued(&claim, &entry) => self.move_base(&claim, &entry),
-            _ => {
-                self.replaced(&claim, "the head moved, or the draft was taken away, while the file was open")
-            }
+            Some(entry) if entry.ino == node.ino => self.refresh_node(claim, &entry)?,
+            Some(entry) if self.is_waiting_for_bytes(claim, &entry) => {}
+            Some(entry) if self.is_continued(claim, &entry) => self.move_base(claim, &entry),
+            _ => self.replaced(claim, "the head moved, or the draft was taken away, while the file was open"),
         }
         Ok(())
     }
