@@ -9,12 +9,16 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use fuser::INodeNo;
 
 use super::answer::contain;
 use crate::model::{Ino, Name};
 use crate::vfs::Invalidate;
+
+/// How long somebody waits for his notifications at most.
+const SETTLE: Duration = Duration::from_secs(5);
 
 /// Which of an inode's cached things the kernel is to drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +56,8 @@ impl Kernel for fuser::Notifier {
 enum Message {
     Entry(Ino, Name),
     Inode(Ino, Scope),
+    /// Answered when all before it is delivered.
+    Settle(Sender<()>),
     Stop,
 }
 
@@ -108,6 +114,13 @@ impl Invalidate for Queue {
     fn attributes(&self, ino: Ino) {
         self.send(Message::Inode(ino, Scope::Attributes));
     }
+
+    fn settle(&self) {
+        let (done, delivered) = channel();
+        self.send(Message::Settle(done));
+        // The kernel may hold a notification for as long as an application's call takes: then it comes when it comes.
+        let _ = delivered.recv_timeout(SETTLE);
+    }
 }
 
 fn deliver_all(kernel: &impl Kernel, receiver: &Receiver<Message>) {
@@ -117,6 +130,11 @@ fn deliver_all(kernel: &impl Kernel, receiver: &Receiver<Message>) {
                 contain("notify", || kernel.forget_entry(*parent, name.as_os_str()))
             }
             Message::Inode(ino, scope) => contain("notify", || kernel.forget_inode(*ino, *scope)),
+            Message::Settle(done) => {
+                // Whoever waited may have given up.
+                let _ = done.send(());
+                continue;
+            }
             Message::Stop => return,
         };
         if let Some(Err(error)) = outcome {

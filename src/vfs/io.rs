@@ -124,7 +124,7 @@ impl Vfs {
         io: Io,
     ) -> Result<Opened> {
         if !self.waits_for_first_write(node)? {
-            self.lease_for_open(caller, node, request)?;
+            self.lease_for_open(caller, node)?;
             self.keep_switched(node);
         }
         self.open_cached(caller, node, request, io).inspect_err(|_| self.give_back_unused(node))
@@ -486,7 +486,7 @@ impl Vfs {
             return Err(VfsError::Reopen);
         }
         if fate == Fate::Named {
-            self.lease_for_open(caller, node, &OpenRequest::default())?;
+            self.lease_for_open(caller, node)?;
             self.keep_switched(node);
         }
         if size == present && node.lock().working.is_none() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::node::{HeldLease, Node};
-use super::{Caller, OpenRequest, Result, Vfs, VfsError};
+use super::{Caller, Result, Vfs, VfsError};
 use crate::catalog::{CatalogError, EventKind, NewEvent};
 use crate::model::{Entry, ResourceKey, Scratch, Seq, VersionNumber};
 
@@ -12,19 +12,12 @@ const RENEW_FRACTION: i64 = 10;
 
 impl Vfs {
     /// Takes the lease for an opener, or renews it.
-    pub(super) fn lease_for_open(
-        &self,
-        caller: &Caller,
-        node: &Arc<Node>,
-        request: &OpenRequest,
-    ) -> Result<()> {
+    pub(super) fn lease_for_open(&self, caller: &Caller, node: &Arc<Node>) -> Result<()> {
         let (artifact, base) = {
             let state = node.lock();
             (state.artifact, state.base)
         };
-        // Who opens to read and write, and cuts nothing, reads what is there now.
-        let reads = request.read && !request.truncate;
-        let seen = if reads { base } else { self.seen.by(caller, artifact, self.now()) };
+        let seen = self.seen.by(caller, artifact, self.now());
         self.lease(node, seen.or(base), true)?;
         let mut state = node.lock();
         state.unseen = seen.is_none() && base.is_some() && !state.drafted;

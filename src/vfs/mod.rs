@@ -153,6 +153,8 @@ pub trait Invalidate: Send + Sync {
     fn content(&self, ino: Ino);
     /// A node's attributes are old.
     fn attributes(&self, ino: Ino);
+    /// Waits, but not for long, until the kernel has been told; never called from a request's thread.
+    fn settle(&self);
 }
 
 /// How a checkout is mounted.

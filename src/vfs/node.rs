@@ -260,6 +260,7 @@ impl State {
             Layer::Head => entry.head,
         };
         self.drafted = matches!(entry.layer, Layer::Draft { .. });
+        self.version_ino = None;
         self.immutable = is_immutable(entry) && self.writers == 0 && self.working.is_none();
         if self.working.is_some() {
             return false;

@@ -43,6 +43,10 @@ impl Vfs {
             self.invalidate_path(path).map_err(settling)?;
         }
         self.workspace.wake();
+        // Whoever gave the command may look at once.
+        if let Some(invalidate) = self.invalidate.get() {
+            invalidate.settle();
+        }
         Ok(())
     }
 

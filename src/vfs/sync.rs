@@ -202,6 +202,7 @@ impl Vfs {
         {
             let mut state = claim.node.lock();
             state.base = entry.head;
+            state.version_ino = Some(entry.ino);
             state.drafted = false;
         }
         self.nodes.switch_to(entry.artifact, claim.node.ino);
