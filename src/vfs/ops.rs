@@ -18,6 +18,17 @@ impl Vfs {
         self.workspace.detached(&self.options.holder, self.options.ttl_ms)
     }
 
+    /// A mount that is for reading changes nothing, whoever asks.
+    fn refuse_if_for_reading(&self) -> OpsResult<()> {
+        match self.refuse_if_read_only() {
+            Ok(()) => Ok(()),
+            Err(_) => Err(EngineError::Refused(format!(
+                "{}: the checkout is mounted read-only: mount it without --read-only to change it",
+                self.options.holder
+            ))),
+        }
+    }
+
     /// Settles all saves; refuses to go on while an application still writes one of the files that are meant.
     fn settle_or_refuse(&self, paths: &[ArtifactPath]) -> OpsResult<()> {
         self.wait_for_emptied();
@@ -112,10 +123,12 @@ impl CheckoutOps for Vfs {
     }
 
     fn checkout(&self, paths: &[ArtifactPath]) -> OpsResult<Vec<Lease>> {
+        self.refuse_if_for_reading()?;
         self.detached()?.checkout(paths)
     }
 
     fn check_in(&self, request: &CheckInRequest) -> OpsResult<CheckInReport> {
+        self.refuse_if_for_reading()?;
         self.settle_or_refuse(&request.paths)?;
         self.note_present_writers()?;
         let pause = self.publisher.pause();
@@ -133,6 +146,7 @@ impl CheckoutOps for Vfs {
     }
 
     fn revert(&self, paths: &[ArtifactPath]) -> OpsResult<RevertReport> {
+        self.refuse_if_for_reading()?;
         self.settle_saves().map_err(settling)?;
         self.note_present_writers()?;
         self.detach_below(paths)?;
@@ -142,6 +156,7 @@ impl CheckoutOps for Vfs {
     }
 
     fn save_as(&self, path: &ArtifactPath, new: &ArtifactPath) -> OpsResult<()> {
+        self.refuse_if_for_reading()?;
         self.settle_or_refuse(std::slice::from_ref(path))?;
         self.detached()?.save_as(path, new)?;
         self.after_command([path, new])
@@ -156,12 +171,14 @@ impl CheckoutOps for Vfs {
     }
 
     fn add(&self, path: &ArtifactPath) -> OpsResult<()> {
+        self.refuse_if_for_reading()?;
         self.settle_or_refuse(std::slice::from_ref(path))?;
         self.detached()?.add(path)?;
         self.after_command([path])
     }
 
     fn restore(&self, path: &ArtifactPath, version: VersionNumber) -> OpsResult<()> {
+        self.refuse_if_for_reading()?;
         self.settle_or_refuse(std::slice::from_ref(path))?;
         self.detached()?.restore(path, version)?;
         self.after_command([path])

@@ -310,4 +310,6 @@ fn a_read_only_mount_says_so() {
     assert_eq!(app.open(&ada.path("new.txt"), O_WRONLY | O_CREAT), Err(kernel::EROFS));
     let fd = app.open(Path::new(&ada.path("doc.txt")), O_RDONLY).unwrap();
     assert_eq!(app.read(fd, 0, 10).unwrap(), b"old");
+    assert!(ada.run(&["checkout", "doc.txt"]).refused(1).contains("read-only"));
+    assert!(ada.run(&["restore", "doc.txt@@1"]).refused(1).contains("read-only"));
 }

@@ -71,3 +71,16 @@ fn the_same_in_every_mount() {
     let (ada, bob) = (workspace.mount("ada"), workspace.mount("bob"));
     assert_eq!(stat(&ada, "doc.txt"), stat(&bob, "doc.txt"));
 }
+
+/// An editor that compares a file before and after it opens it finds the same one (vim, `backupcopy=yes`).
+#[test]
+fn the_same_number_before_and_after_opening() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    let before = stat(&ada, "doc.txt");
+    let file = fs::File::options().write(true).open(ada.path("doc.txt")).unwrap();
+    assert_eq!(file.metadata().unwrap().ino(), before.0, "the descriptor's");
+    assert_eq!(stat(&ada, "doc.txt"), before, "the name's");
+    drop(file);
+    assert_eq!(stat(&ada, "doc.txt"), before, "closed without a write");
+}

@@ -136,6 +136,37 @@ fn each_check_in_keeps_its_bytes() {
     workspace.assert_store_is_sound();
 }
 
+/// Check-ins while an application writes and syncs all the time: no call of its fails, and no version is torn.
+#[test]
+fn a_check_in_and_a_writer_do_not_cross() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    let (app, doc) = (ada.app(), ada.path("doc.txt"));
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let fd = app.open(&doc, O_RDWR).unwrap();
+            for round in 0..u64::MAX {
+                if done.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+                app.write_at(fd, 0, format!("{round:08}").as_bytes()).unwrap();
+                app.fsync(fd).unwrap();
+            }
+            app.close(fd).unwrap();
+        });
+        // One that comes between a write and its sync is refused, and changes nothing.
+        for _ in 0..12 {
+            assert!([0, 1].contains(&ada.run(&["checkin", "-m", "while it is written"]).status));
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    ada.check_in();
+    assert_eq!(ada.read("doc.txt").len(), 8);
+    assert!(workspace.recovered().is_empty());
+    workspace.assert_store_is_sound();
+}
+
 /// A temporary that was renamed over the document and checked in: bytes that its program writes after that are a draft.
 #[test]
 fn late_bytes_of_a_temporary_are_a_draft() {
