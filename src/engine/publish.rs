@@ -1,6 +1,5 @@
 use std::error::Error;
 use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,6 +7,7 @@ use super::files::{file_error, remove_file};
 use super::{Result, StagingName, StagingRole, Workspace};
 use crate::blobs::BlobError;
 use crate::model::{CheckoutId, Digest, Seq, VersionNumber};
+use crate::sys;
 
 /// A sealed save that a draft names by its file in `staging/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,14 +82,7 @@ fn file_name(path: &Path) -> Option<String> {
 /// Copies a file's bytes to a new file of mode 0600; shares the blocks where the filesystem can.
 pub(super) fn copy_file(from: &Path, to: &Path) -> Result<()> {
     let source = File::open(from).map_err(file_error("open", from))?;
-    let copy = || -> io::Result<()> {
-        use std::os::unix::fs::OpenOptionsExt;
-        let mut target = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
-        if crate::sys::reflink(&source, &target).is_ok() {
-            return Ok(());
-        }
-        io::copy(&mut &source, &mut target).map(drop)
-    };
+    let copy = || sys::copy_bytes(&source, &sys::create_private(to)?, u64::MAX);
     copy().map_err(|error| {
         // A part of the bytes is worth nothing; the disk may be full.
         let _ = fs::remove_file(to);
