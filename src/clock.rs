@@ -57,11 +57,6 @@ impl ManualClock {
         now.wall.0 += ms * 1_000_000;
     }
 
-    /// Steps the wall clock alone, as an administrator or NTP would.
-    pub fn step_wall_ms(&self, ms: i64) {
-        self.now.lock().wall.0 += ms * 1_000_000;
-    }
-
     /// Starts another boot.
     pub fn reboot(&self) {
         let mut now = self.now.lock();

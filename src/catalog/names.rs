@@ -85,10 +85,7 @@ struct Body {
 
 impl Body {
     fn of(actor: &Actor, entry: &Entry) -> Self {
-        let generation = match entry.layer {
-            Layer::Head => None,
-            Layer::Draft { generation, .. } => generation,
-        };
+        let generation = entry.generation();
         let Entry { ino, kind, size, ref content, .. } = *entry;
         Self { ino, kind, attrs: actor.attrs_of(entry), size, content: content.clone(), generation }
     }
@@ -256,13 +253,7 @@ fn remove(tx: &Transaction<'_>, actor: &Actor, place: &Place, entry: &Entry) -> 
 /// Clears a name of a checkout: the head's own name is marked as gone, another is forgotten.
 fn take_name(tx: &Transaction<'_>, actor: &Actor, place: &Place, entry: &Entry) -> Result<()> {
     match view::head_at(tx, place)? {
-        Some(head) if head.artifact == entry.artifact => {
-            let base = match entry.layer {
-                Layer::Draft { base, .. } => base,
-                Layer::Head => entry.head,
-            };
-            mark_gone(tx, actor, place, base)
-        }
+        Some(head) if head.artifact == entry.artifact => mark_gone(tx, actor, place, entry.base()),
         Some(_) => mark_gone(tx, actor, place, None),
         None => forget_name(tx, actor.checkout, place),
     }
@@ -476,10 +467,7 @@ impl Renaming<'_> {
 
     /// Lets a body become the draft of an entry that keeps its name and identity.
     fn put_on(&self, entry: &Entry, body: Body) -> Result<()> {
-        let (base, generation) = match entry.layer {
-            Layer::Head => (entry.head, None),
-            Layer::Draft { base, generation } => (base, generation),
-        };
+        let (base, generation) = (entry.base(), entry.generation());
         let lease = leases::lease_of(self.tx, entry.artifact)?;
         let generation = lease.map(|lease| lease.generation).or(generation);
         let body = Body { generation, ..body };

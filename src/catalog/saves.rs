@@ -118,13 +118,6 @@ fn base_of(entry: &Entry, fresh: Option<VersionNumber>) -> Option<VersionNumber>
     }
 }
 
-fn draft_generation(entry: &Entry) -> Option<Generation> {
-    match entry.layer {
-        Layer::Draft { generation, .. } => generation,
-        Layer::Head => None,
-    }
-}
-
 /// Checks that a save is still protected; takes a lapsed lease again if nobody else did and the head stayed.
 fn fence(
     tx: &Transaction<'_>,
@@ -176,14 +169,14 @@ fn attr_generation(
 ) -> Result<Option<Generation>> {
     let artifact = entry.artifact;
     if entry.head.is_none() || entry.scratch != Scratch::No {
-        return Ok(draft_generation(entry));
+        return Ok(entry.generation());
     }
     if entry.kind != Kind::Directory {
         return leases::take(tx, actor, artifact, base).map(|lease| Some(lease.generation));
     }
     match leases::blocker(tx, &actor.holder, artifact, actor.now)? {
         Some(lease) => Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) }),
-        None => Ok(draft_generation(entry)),
+        None => Ok(entry.generation()),
     }
 }
 

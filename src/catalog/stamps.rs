@@ -2,7 +2,7 @@
 
 use rusqlite::Row;
 
-use super::view::{execute, many, one};
+use super::view::{execute, one};
 use super::{Catalog, Durability, Result};
 use crate::model::Digest;
 
@@ -38,15 +38,6 @@ impl Catalog {
             }
             Ok(())
         })
-    }
-
-    /// Every blob that some version or draft refers to, in the order of the digests.
-    pub fn referenced_blobs(&self) -> Result<Vec<Digest>> {
-        let sql = "SELECT digest FROM version WHERE digest IS NOT NULL
-            UNION SELECT digest FROM draft WHERE digest IS NOT NULL";
-        let digests =
-            self.read(|conn| many(conn, "list blobs", sql, [], |row| super::rows::digest_at(row, 0)))?;
-        Ok(digests.into_iter().flatten().collect())
     }
 }
 

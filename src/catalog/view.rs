@@ -38,11 +38,6 @@ impl Catalog {
         self.read(|conn| path_of(conn, checkout, artifact))
     }
 
-    /// The path of a name that may or may not be there.
-    pub fn path_at(&self, checkout: CheckoutId, place: &Place) -> Result<Option<ArtifactPath>> {
-        self.read(|conn| Ok(path_of(conn, checkout, place.parent)?.map(|dir| dir.join(place.name.clone()))))
-    }
-
     /// Whether the head tree has a name, whatever a checkout did with it.
     pub fn is_head_name(&self, place: &Place) -> Result<bool> {
         self.read(|conn| Ok(head_at(conn, place)?.is_some()))

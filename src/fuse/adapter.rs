@@ -131,7 +131,7 @@ impl Shared {
             Err(refused) => {
                 self.vfs.release(handle);
                 tracing::info!(ino = %node, ?refused, "open refused until the readers have closed");
-                Err(Errno::EBUSY.into())
+                Err(VfsError::InUse.into())
             }
         }
     }

@@ -71,6 +71,29 @@ pub struct Entry {
     pub head_ino: Option<Ino>,
 }
 
+impl Entry {
+    /// Whether it is changed in its checkout.
+    pub fn is_drafted(&self) -> bool {
+        matches!(self.layer, Layer::Draft { .. })
+    }
+
+    /// The version that it is, or that its draft was made on.
+    pub fn base(&self) -> Option<VersionNumber> {
+        match self.layer {
+            Layer::Draft { base, .. } => base,
+            Layer::Head => self.head,
+        }
+    }
+
+    /// The generation of the lease under which its draft was last saved.
+    pub fn generation(&self) -> Option<Generation> {
+        match self.layer {
+            Layer::Draft { generation, .. } => generation,
+            Layer::Head => None,
+        }
+    }
+}
+
 /// One immutable version of an artifact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionInfo {

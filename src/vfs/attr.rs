@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::node::{Claim, Fate, Node, State};
-use super::sync::is_drafted;
 use super::{Caller, Handle, NodeAttr, Result, SetAttr, SetTime, Vfs, VfsError};
 use crate::catalog::AttrChange;
 use crate::model::{Attrs, Content, Entry, Ino, Kind, Layer, Scratch, Timestamp};
@@ -127,7 +126,7 @@ impl Vfs {
         let entry = self.workspace.catalog().set_attrs(&self.actor(), artifact, change)?;
         let mut state = claim.node.lock();
         state.attrs = entry.attrs;
-        state.drafted |= is_drafted(&entry);
+        state.drafted |= entry.is_drafted();
         Ok(())
     }
 

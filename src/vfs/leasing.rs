@@ -89,7 +89,7 @@ impl Vfs {
         let Some(target) = target.filter(|target| target.scratch == Scratch::No) else { return Ok(()) };
         let Some(head) = target.head else { return Ok(()) };
         match self.seen.by(caller, target.artifact, self.now()) {
-            Some(base) if base < head && !crate::vfs::sync::is_drafted(target) => {
+            Some(base) if base < head && !target.is_drafted() => {
                 let stale = CatalogError::Stale { artifact: target.artifact, base, head };
                 self.note_stale(&stale);
                 Err(stale.into())

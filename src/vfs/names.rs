@@ -81,7 +81,7 @@ impl Vfs {
     fn alias(&self, entry: &Entry) -> Option<Arc<Node>> {
         let ino = self.workspace.catalog().next_ino().ok()?;
         let node = Node::of(&Entry { ino, ..entry.clone() }, self.shown_attrs(entry));
-        node.lock().immutable = entry.kind == Kind::File && !crate::vfs::sync::is_drafted(entry);
+        node.lock().immutable = entry.kind == Kind::File && !entry.is_drafted();
         Some(self.nodes.switch(entry.artifact, entry.ino, node))
     }
 
@@ -197,7 +197,7 @@ impl Vfs {
             self.rebind_displaced(claim, displaced)?;
         }
         drop(claim);
-        self.forget_switch(entry.artifact);
+        self.nodes.unswitch(entry.artifact);
         let node = self.nodes.get_or_insert(entry.ino, || Node::of(&entry, entry.attrs));
         node.lock().lookups += 1;
         // A file that is opened now is checked in after it is closed.
@@ -267,7 +267,7 @@ impl Vfs {
             self.check_in_gone_later(gone.artifact, gone.scratch);
         }
         let working = self.nodes.switched(gone.artifact);
-        self.forget_switch(gone.artifact);
+        self.nodes.unswitch(gone.artifact);
         let node = working.or_else(|| self.nodes.get(gone.ino));
         let Some(node) = node else { return self.delete_files(&gone.content, None) };
         let claim = node.claim();
@@ -350,7 +350,7 @@ impl Vfs {
     /// Lets a node mean what its name means after a rename.
     fn rebind(&self, claim: &Claim, source: &Entry, moved: &Entry) {
         if source.artifact != moved.artifact {
-            self.forget_switch(source.artifact);
+            self.nodes.unswitch(source.artifact);
         }
         let content_changed = {
             let mut state = claim.node.lock();
@@ -379,18 +379,13 @@ impl Vfs {
             return Ok(());
         }
         if self.nodes.switched(displaced.artifact).is_some_and(|working| working.ino == claim.node.ino) {
-            self.forget_switch(displaced.artifact);
+            self.nodes.unswitch(displaced.artifact);
         }
         if entry.ino != claim.node.ino {
             self.nodes.switch_to(entry.artifact, claim.node.ino);
         }
         self.rebind(claim, &entry, &entry);
         Ok(())
-    }
-
-    /// The name is where the catalog says.
-    pub(super) fn forget_switch(&self, artifact: Seq) {
-        self.nodes.unswitch(artifact);
     }
 
     /// Lists names after a cookie until `add` says that there is no more room.

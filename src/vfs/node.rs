@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::model::{
-    ArtifactId, Attrs, Content, Entry, Generation, Ino, Kind, Layer, Lease, Scratch, Seq, VersionNumber,
+    ArtifactId, Attrs, Content, Entry, Generation, Ino, Kind, Lease, Scratch, Seq, VersionNumber,
 };
 
 /// What the kernel knows by an inode number.
@@ -126,11 +126,6 @@ pub(super) struct Step {
 impl Node {
     /// A node for what a name stands for. Only a draft with an inode of its own may change its bytes.
     pub fn of(entry: &Entry, attrs: Attrs) -> Self {
-        let drafted = matches!(entry.layer, Layer::Draft { .. });
-        let base = match entry.layer {
-            Layer::Draft { base, .. } => base,
-            Layer::Head => entry.head,
-        };
         let state = State {
             artifact: entry.artifact,
             id: entry.id,
@@ -140,8 +135,8 @@ impl Node {
             content: entry.content.clone(),
             content_size: entry.size,
             scratch: entry.scratch,
-            base,
-            drafted,
+            base: entry.base(),
+            drafted: entry.is_drafted(),
             version_ino: None,
             immutable: is_immutable(entry),
             listing_changed: true,
@@ -255,11 +250,8 @@ impl State {
         self.artifact = entry.artifact;
         self.id = entry.id;
         self.scratch = entry.scratch;
-        self.base = match entry.layer {
-            Layer::Draft { base, .. } => base,
-            Layer::Head => entry.head,
-        };
-        self.drafted = matches!(entry.layer, Layer::Draft { .. });
+        self.base = entry.base();
+        self.drafted = entry.is_drafted();
         self.version_ino = None;
         self.immutable = is_immutable(entry) && self.writers == 0 && self.working.is_none();
         if self.working.is_some() {

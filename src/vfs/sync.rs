@@ -8,7 +8,7 @@ use super::node::{Claim, Fate, Node};
 use super::{Result, Vfs};
 use crate::catalog::{CatalogError, ChangeItem, NodePlace};
 use crate::engine::{EngineError, Workspace};
-use crate::model::{ArtifactPath, ChangeNumber, Entry, Ino, Layer, Name, ResourceKey, Seq};
+use crate::model::{ArtifactPath, ChangeNumber, Entry, Ino, Name, ResourceKey, Seq};
 
 /// How often grouped commits are made to survive a power cut, in milliseconds.
 const SYNC_INTERVAL_MS: i64 = 800;
@@ -30,11 +30,6 @@ impl Follower {
         let change = super::in_catalog(workspace.catalog().head_change())?;
         Ok(Self { position: Mutex::new(Position { change, data_version: -1 }) })
     }
-}
-
-/// Whether an entry is changed in its checkout.
-pub(super) fn is_drafted(entry: &Entry) -> bool {
-    matches!(entry.layer, Layer::Draft { .. })
 }
 
 impl Vfs {
@@ -188,13 +183,13 @@ impl Vfs {
     /// A working node that the catalog has no draft for stays as it is while the head does.
     fn is_waiting_for_bytes(&self, claim: &Claim, entry: &Entry) -> bool {
         let state = claim.node.lock();
-        !state.drafted && !state.immutable && !is_drafted(entry) && entry.head == state.base
+        !state.drafted && !state.immutable && !entry.is_drafted() && entry.head == state.base
     }
 
     /// Whether this checkout's own check-in made a version of what the node held, and somebody goes on writing to it.
     fn is_continued(&self, claim: &Claim, entry: &Entry) -> bool {
         let state = claim.node.lock();
-        state.drafted && state.writers > 0 && !is_drafted(entry) && state.checked_in == entry.head
+        state.drafted && state.writers > 0 && !entry.is_drafted() && state.checked_in == entry.head
     }
 
     /// Lets a node with open writers go on from the version that its last save became.
