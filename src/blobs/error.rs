@@ -26,7 +26,7 @@ pub enum BlobError {
         found: Digest,
     },
     /// Something that isn't a regular file is at this address.
-    #[error("blob {digest} is corrupt: it is not a regular file")]
+    #[error("blob {digest} can't be read: something that is not a regular file is at its address")]
     NotAFile {
         /// The address.
         digest: Digest,
@@ -113,6 +113,15 @@ impl BlobError {
         match self {
             Self::Source { source } | Self::Io { source, .. } | Self::Sync { source, .. } => Some(source),
             _ => None,
+        }
+    }
+
+    /// What programs tell errors apart by, the same for every kind of store.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Missing { .. } => "artifact_missing",
+            Self::Corrupt { .. } => "artifact_corruption",
+            _ => "unavailable",
         }
     }
 

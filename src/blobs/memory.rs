@@ -30,3 +30,14 @@ impl BlobStore for MemoryStore {
         Ok(self.0.read().contains_key(digest))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blobs::contract;
+
+    #[test]
+    fn the_store_in_memory_keeps_the_contract() {
+        contract::holds(MemoryStore::default);
+    }
+}

@@ -1,34 +1,23 @@
 //! The store: immutable bytes by the SHA-256 of their content.
 //!
 //! A blob is at its address only after its bytes were synced, and is read only after it was verified. Nothing here
-//! writes through the inode of a blob, and nothing here deletes one.
+//! writes through the inode of a blob, and only an explicit sweep removes one.
 
-mod adopt;
-mod batch;
 mod disk;
 mod error;
-mod faults;
 mod hashing;
 mod memory;
-mod publish;
-mod stamp;
-mod steps;
-mod verify;
 
 #[cfg(test)]
 mod contract;
-#[cfg(test)]
-mod tests;
 
+use std::collections::HashSet;
 use std::io::Read;
 
-pub use adopt::Note;
-pub use disk::DiskStore;
+pub use disk::{DiskStore, Fault, FaultPlan, Faults, MemoryStamps, Note, Stamp, Stamps, Step};
 pub use error::{BlobError, NoteError};
-pub use faults::{Fault, FaultPlan, Faults, Step};
 pub use hashing::digest_of;
 pub use memory::MemoryStore;
-pub use stamp::{MemoryStamps, Stamp, Stamps};
 
 use crate::model::Digest;
 
@@ -42,14 +31,15 @@ pub trait BlobStore: Send + Sync {
     /// Opens a blob for reading; it is verified before the first byte is handed out.
     fn get(&self, digest: &Digest) -> Result<Box<dyn Read + Send>, BlobError>;
 
-    /// Whether the blob is there, and whole.
+    /// Whether a blob is at this address. Nothing is read: a corrupt one is there, too.
     fn has(&self, digest: &Digest) -> Result<bool, BlobError>;
 
-    /// The digests, of those given and in their order, that [`has`](Self::has) denies.
+    /// The digests, of those given and in their order, that [`has`](Self::has) denies; each once.
     fn find_missing(&self, digests: &[Digest]) -> Result<Vec<Digest>, BlobError> {
+        let mut asked = HashSet::with_capacity(digests.len());
         let mut missing = Vec::new();
         for digest in digests {
-            if !self.has(digest)? {
+            if asked.insert(*digest) && !self.has(digest)? {
                 missing.push(*digest);
             }
         }

@@ -94,7 +94,7 @@ impl Workspace {
                 continue;
             }
             let stored = match save.digest {
-                Some(digest) => self.blobs().has(&digest)?,
+                Some(digest) => self.blobs().is_whole(&digest)?,
                 None => false,
             };
             if stored {

@@ -48,7 +48,7 @@ impl FromStr for Digest {
     type Err = ParseDigestError;
 
     fn from_str(text: &str) -> Result<Self, ParseDigestError> {
-        let text = text.strip_prefix("sha256:").unwrap_or(text).as_bytes();
+        let text = text.as_bytes();
         if text.len() != 64 {
             return Err(ParseDigestError);
         }
@@ -76,9 +76,19 @@ mod tests {
     fn text_and_bytes_round_trip_and_bad_text_is_refused() {
         let digest = Digest::from_bytes(std::array::from_fn(|i| (i * 9) as u8));
         assert_eq!(digest.to_hex().parse(), Ok(digest));
-        assert_eq!(format!("sha256:{digest}").parse(), Ok(digest));
-        for bad in ["", "00", &"g".repeat(64), &"A".repeat(64), &"0".repeat(65), &"é".repeat(32)] {
+        let (digits, hex) = (|n| "0".repeat(n), digest.to_hex());
+        let decorated = [
+            format!("sha256:{hex}"),
+            format!(" {hex}"),
+            format!("{hex}\n"),
+            format!("{hex}?x"),
+            format!("{}/{}", digits(31), digits(32)),
+            format!("{}%2f{}", digits(31), digits(30)),
+        ];
+        let malformed = ["".into(), digits(63), digits(65), digits(1 << 20), "g".repeat(64), "A".repeat(64)];
+        for bad in malformed.into_iter().chain(decorated).chain(["é".repeat(32), "..".into()]) {
             assert_eq!(bad.parse::<Digest>(), Err(ParseDigestError), "{bad}");
         }
+        assert!(ParseDigestError.to_string().len() < 100);
     }
 }

@@ -6,9 +6,10 @@ use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
-use super::hashing::BUFFER_BYTES;
+use super::DiskStore;
 use super::publish::Candidate;
-use super::{BlobError, DiskStore};
+use crate::blobs::BlobError;
+use crate::blobs::hashing::BUFFER_BYTES;
 use crate::model::Digest;
 use crate::sys;
 

@@ -2,8 +2,9 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 
-use super::hashing::hash_file;
-use super::{BlobError, DiskStore, Stamp};
+use super::{DiskStore, Stamp};
+use crate::blobs::BlobError;
+use crate::blobs::hashing::hash_file;
 use crate::model::Digest;
 use crate::sys;
 
@@ -19,6 +20,17 @@ impl DiskStore {
         let file = self.open_blob(digest)?;
         self.verify(&file, digest)?;
         Ok(file)
+    }
+
+    /// Whether the blob is there and its bytes are right: what [`open_verified`](Self::open_verified) would say.
+    pub fn is_whole(&self, digest: &Digest) -> Result<bool, BlobError> {
+        match self.open_verified(digest) {
+            Ok(_) => Ok(true),
+            Err(BlobError::Missing { .. } | BlobError::Corrupt { .. } | BlobError::NotAFile { .. }) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether [`open_verified`](Self::open_verified) would have to read the whole blob first.

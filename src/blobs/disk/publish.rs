@@ -6,8 +6,9 @@ use std::fs::{File, symlink_metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-use super::error::repeat;
-use super::{BlobError, DiskStore, Stamp};
+use super::{DiskStore, Stamp};
+use crate::blobs::BlobError;
+use crate::blobs::error::repeat;
 use crate::model::Digest;
 use crate::sys;
 

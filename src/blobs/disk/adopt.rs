@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::hashing::hash_file;
 use super::publish::{Candidate, FEW};
 use super::steps::BLOB_MODE;
-use super::{BlobError, DiskStore, NoteError, Stamp};
+use super::{DiskStore, Stamp};
+use crate::blobs::hashing::hash_file;
+use crate::blobs::{BlobError, NoteError};
 use crate::model::Digest;
 use crate::sys;
 

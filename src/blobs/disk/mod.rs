@@ -1,3 +1,20 @@
+//! Blobs as files of a directory: how they get there, and how they are proven to be what they are.
+
+mod adopt;
+mod batch;
+mod faults;
+mod publish;
+mod stamp;
+mod steps;
+mod verify;
+
+#[cfg(test)]
+mod tests;
+
+pub use adopt::Note;
+pub use faults::{Fault, FaultPlan, Faults, Step};
+pub use stamp::{MemoryStamps, Stamp, Stamps};
+
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File};
@@ -8,11 +25,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::faults::Faults;
+use self::publish::Candidate;
+use self::steps::{DIR_MODE, Steps};
 use super::hashing::{BUFFER_BYTES, Hasher, fill};
-use super::publish::Candidate;
-use super::steps::{DIR_MODE, Steps};
-use super::{BlobError, BlobStore, Stamp, Stamps};
+use super::{BlobError, BlobStore};
 use crate::ids::Ids;
 use crate::model::Digest;
 use crate::sys;
@@ -25,16 +41,16 @@ const WRITEBACK_BYTES: u64 = 8 << 20;
 /// A blob comes into being as a file of `staging/`, which is synced, renamed to its address, and the directories
 /// synced. Whoever has a blob open keeps its bytes whatever happens to the address.
 pub struct DiskStore {
-    pub(super) objects: PathBuf,
-    pub(super) staging: PathBuf,
-    pub(super) objects_dir: File,
-    pub(super) staging_dir: File,
-    pub(super) stamps: Arc<dyn Stamps>,
-    pub(super) steps: Steps,
+    objects: PathBuf,
+    staging: PathBuf,
+    objects_dir: File,
+    staging_dir: File,
+    stamps: Arc<dyn Stamps>,
+    steps: Steps,
     /// The fan-out directories, by number and inode, whose own entries are known to be durable.
-    pub(super) durable_fan_outs: Mutex<HashMap<u8, u64>>,
+    durable_fan_outs: Mutex<HashMap<u8, u64>>,
     /// The staging files of which a sync failed.
-    pub(super) tainted: Mutex<HashSet<OsString>>,
+    tainted: Mutex<HashSet<OsString>>,
     ids: Arc<dyn Ids>,
 }
 
@@ -112,7 +128,7 @@ impl DiskStore {
     /// Streams a source into a new file of staging, unless it is short and its bytes are stored already.
     ///
     /// The bytes are written, not synced. On failure nothing is left of them.
-    pub(super) fn write_temporary(
+    fn write_temporary(
         &self,
         source: &mut dyn Read,
         buffer: &mut [u8],
@@ -164,7 +180,7 @@ impl DiskStore {
     }
 
     /// Removes what a candidate has in staging; what can't be removed is litter, and no error.
-    pub(super) fn discard(&self, candidate: &Candidate) {
+    fn discard(&self, candidate: &Candidate) {
         if let Some(name) = &candidate.name {
             self.remove_staged(name);
         }
@@ -199,11 +215,9 @@ impl BlobStore for DiskStore {
     }
 
     fn has(&self, digest: &Digest) -> Result<bool, BlobError> {
-        match self.open_verified(digest) {
+        match self.open_blob(digest).and_then(|file| self.stamp_of(&file, digest)) {
             Ok(_) => Ok(true),
-            Err(BlobError::Missing { .. } | BlobError::Corrupt { .. } | BlobError::NotAFile { .. }) => {
-                Ok(false)
-            }
+            Err(BlobError::Missing { .. } | BlobError::NotAFile { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
