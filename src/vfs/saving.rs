@@ -60,14 +60,19 @@ impl Vfs {
     fn save_opened(&self, open: &OpenFile, closing: Closing) -> Result<bool> {
         let dirty = open.node.lock().is_dirty();
         self.save(&open.node, closing)?;
+        Ok(dirty && self.note_saved_by(&open.opener, &open.node))
+    }
+
+    /// Notes the author of a save; tells whether all is saved.
+    pub(super) fn note_saved_by(&self, author: &Caller, node: &Node) -> bool {
         let (artifact, saved) = {
-            let state = open.node.lock();
-            (state.artifact, dirty && !state.is_dirty())
+            let state = node.lock();
+            (state.artifact, !state.is_dirty())
         };
         if saved {
-            self.seen.note_author(&open.opener, artifact, self.now());
+            self.seen.note_author(author, artifact, self.now());
         }
-        Ok(saved)
+        saved
     }
 
     /// Closes a handle for good: what came after the last flush (mapped pages do) is saved too.
@@ -80,12 +85,13 @@ impl Vfs {
             open.write && state.writers == 0
         };
         if last_writer {
-            self.after_last_writer(&open.node);
+            self.after_last_writer(&open);
         }
         self.after_handle(&open);
     }
 
-    fn after_last_writer(&self, node: &Arc<Node>) {
+    fn after_last_writer(&self, open: &OpenFile) {
+        let node = &open.node;
         let (dirty, emptied, fate, tainted) = {
             let state = node.lock();
             // Somebody opened it again meanwhile: his bytes are his to close.
@@ -99,7 +105,7 @@ impl Vfs {
             Fate::Detached => self.put_aside(node, "the lease was lost while the file was being written"),
             Fate::Named if tainted => self.put_aside(node, "a write of the file failed"),
             Fate::Named if emptied => self.pending.add_emptied(node, self.grace_deadline()),
-            Fate::Named if dirty => self.save_at_release(node),
+            Fate::Named if dirty => self.save_at_release(open),
             Fate::Named | Fate::Unlinked | Fate::Replaced => {}
         }
         self.give_back_unused(node);
@@ -114,13 +120,16 @@ impl Vfs {
     }
 
     /// Nobody hears an error of a release: what can't be saved is put aside, and told in `status`.
-    fn save_at_release(&self, node: &Arc<Node>) {
+    fn save_at_release(&self, open: &OpenFile) {
+        let node = &open.node;
         if let Err(error) = self.save(node, Closing::Save) {
             self.note_problem(format!(
                 "inode {}: what was written last could not be saved: {error}",
                 node.ino
             ));
             self.put_aside(node, "the last bytes of the file could not be saved");
+        } else {
+            self.note_saved_by(&open.opener, node);
         }
     }
 
