@@ -98,8 +98,7 @@ impl Vfs {
             if state.writers > 0 {
                 return;
             }
-            let emptied = state.working.as_ref().is_some_and(|working| working.emptied);
-            (state.is_dirty(), emptied, state.fate, state.tainted)
+            (state.is_dirty(), state.is_emptied(), state.fate, state.tainted)
         };
         match fate {
             Fate::Detached => self.put_aside(node, "the lease was lost while the file was being written"),
