@@ -172,7 +172,7 @@ impl Vfs {
         Ok(opened)
     }
 
-    /// The working node of a version's name, unless somebody else holds the lease.
+    /// The working node of a version's name, unless somebody else holds the lease that opening it takes.
     pub(super) fn switch(&self, node: &Arc<Node>) -> Result<Arc<Node>> {
         let (artifact, fate) = {
             let state = node.lock();
@@ -182,7 +182,9 @@ impl Vfs {
             return Err(VfsError::ReadOnly);
         }
         let catalog = self.workspace.catalog();
-        if let Some(lease) = catalog.blocker(&self.options.holder, artifact, self.now())? {
+        if let Some(lease) = catalog.blocker(&self.options.holder, artifact, self.now())?
+            && !self.waits_for_first_write(node)?
+        {
             return Err(VfsError::Held { lease: Some(Box::new(lease)) });
         }
         match self.nodes.switched(artifact) {

@@ -543,18 +543,22 @@ impl Vfs {
     }
 
     pub(super) fn detach_claimed(&self, claim: &Claim, reason: &str) {
-        let (artifact, was_named) = {
+        let (artifact, was_named, loses) = {
             let mut state = claim.node.lock();
             let was_named = state.fate == Fate::Named;
+            // Whoever opened without a lease and has written nothing loses nothing.
+            let loses = state.lease.is_some() || state.drafted || state.is_dirty();
             state.fate = Fate::Detached;
             state.lost |= state.is_dirty();
             state.lease = None;
-            (state.artifact, was_named)
+            (state.artifact, was_named, loses)
         };
         if !was_named {
             return;
         }
-        self.note_event(EventKind::LeaseLost, artifact, reason);
+        if loses {
+            self.note_event(EventKind::LeaseLost, artifact, reason);
+        }
         self.nodes.unswitch(artifact);
         self.put_aside_claimed(claim, reason);
         self.invalidate_name(artifact);

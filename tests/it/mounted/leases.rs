@@ -5,7 +5,11 @@ use std::path::Path;
 use libc::{O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY, R_OK, RENAME_EXCHANGE, W_OK};
 
 use super::{Mount, Workspace, eventually};
+use crate::agent::App;
 use crate::kernel::{self, EACCES, EBUSY};
+
+/// Something that an application does with an open file.
+type OnDescriptor = fn(&App, i32) -> kernel::Sys<()>;
 
 /// Two mounts of a workspace in which ada has a draft of `doc.txt`.
 fn ada_has_saved() -> Option<(Workspace, Mount, Mount)> {
@@ -76,6 +80,108 @@ fn a_handle_that_never_wrote_leaves_nothing() {
     assert_eq!(ada.drafts(), [""; 0]);
     assert_eq!(ada.xattr("doc.txt", "user.artifact.draft").as_deref(), Some("none"));
     bob.app().overwrite(&bob.path("doc.txt"), b"bob's").unwrap();
+}
+
+/// Two mounts of a workspace whose `lazy.doc` and `dir/lazy.txt` opening doesn't lease; `doc.txt` it does.
+fn lazily_leased() -> Option<(Workspace, Mount, Mount)> {
+    let files: [(&str, &[u8]); 4] =
+        [("lazy.doc", b"old"), ("dir/lazy.txt", b"old"), ("doc.txt", b"old"), ("lazy.txt", b"old")];
+    let workspace = Workspace::with(&files)?;
+    workspace.set_policy("on_first_write = [\"*.doc\", \"dir/*.txt\"]\n");
+    let (ada, bob) = (workspace.mount("ada"), workspace.mount("bob"));
+    Some((workspace, ada, bob))
+}
+
+fn is_free(mount: &Mount, name: &str) -> bool {
+    mount.xattr(name, "user.lease.state").as_deref() == Some("free")
+}
+
+/// Opening what matches `on_first_write` takes no lease and is refused to nobody; opening what doesn't match takes it.
+#[test]
+fn opening_alone_takes_no_lease_where_policy_says_so() {
+    let Some((_workspace, ada, bob)) = lazily_leased() else { return };
+    let (app, other) = (ada.app(), bob.app());
+    for (name, lazy) in [("lazy.doc", true), ("dir/lazy.txt", true), ("doc.txt", false), ("lazy.txt", false)]
+    {
+        for flags in [O_WRONLY, O_RDWR] {
+            let fd = app.open(&ada.path(name), flags).unwrap();
+            assert_eq!(is_free(&ada, name), lazy, "{name}");
+            let theirs = other.open(&bob.path(name), flags);
+            assert_eq!(theirs.is_ok(), lazy, "{name}: {theirs:?}");
+            theirs.into_iter().for_each(|fd| other.close(fd).unwrap());
+            app.close(fd).unwrap();
+            eventually("the lease to be free", || is_free(&ada, name).then_some(()));
+        }
+    }
+    assert_eq!((ada.drafts(), bob.drafts()), (vec![], vec![]));
+}
+
+/// Who only shows such a file goes on while somebody else holds it and checks in, and nobody speaks of a lost lease.
+#[test]
+fn a_viewer_goes_on_without_a_lease() {
+    let Some((_workspace, ada, bob)) = lazily_leased() else { return };
+    let (app, viewer) = (ada.app(), bob.app());
+    let before = viewer.open(&bob.path("lazy.doc"), O_RDWR).unwrap();
+    app.overwrite(&ada.path("lazy.doc"), b"ada's").unwrap();
+    let held = viewer.open(&bob.path("lazy.doc"), O_RDWR).unwrap();
+    ada.check_in();
+    eventually("the version", || (bob.read("lazy.doc") == b"ada's").then_some(()));
+    for fd in [before, held] {
+        assert_eq!(viewer.read_all(fd).unwrap(), b"old");
+        viewer.close(fd).unwrap();
+    }
+    let status = bob.status();
+    assert_eq!((&status["problems"], &status["drafts"]), (&serde_json::json!([]), &serde_json::json!([])));
+}
+
+/// The first write takes the lease, whichever call it is; the same call of somebody else is refused and changes nothing.
+#[test]
+fn the_first_write_takes_the_lease_or_is_refused() {
+    let writes: [(&str, OnDescriptor); 5] = [
+        ("write", |app, fd| app.write_at(fd, 0, b"new")),
+        ("write behind the end", |app, fd| app.write_at(fd, 100, b"new")),
+        ("cut", |app, fd| app.ftruncate(fd, 1)),
+        ("cut to nothing", |app, fd| app.ftruncate(fd, 0)),
+        ("lengthen", |app, fd| app.ftruncate(fd, 10)),
+    ];
+    let Some((workspace, ada, bob)) = lazily_leased() else { return };
+    let (app, other) = (ada.app(), bob.app());
+    for (what, write) in writes {
+        let fd = app.open(&ada.path("lazy.doc"), O_RDWR).unwrap();
+        let theirs = other.open(&bob.path("lazy.doc"), O_RDWR).unwrap();
+        write(&app, fd).unwrap();
+        assert!(!is_free(&ada, "lazy.doc"), "{what}");
+        for _ in 0..2 {
+            assert_eq!(write(&other, theirs), Err(EBUSY), "{what}");
+        }
+        assert_eq!(other.read_all(theirs).unwrap(), b"old", "{what}");
+        other.close(theirs).unwrap();
+        app.close(fd).unwrap();
+        assert_eq!((bob.read("lazy.doc"), bob.drafts()), (b"old".to_vec(), vec![]), "{what}");
+        // Calls that are a write by themselves wait for no first one.
+        assert_eq!(other.open(&bob.path("lazy.doc"), O_RDWR | O_TRUNC), Err(EBUSY), "{what}");
+        assert_eq!(other.truncate(&bob.path("lazy.doc"), 0), Err(EBUSY), "{what}");
+        ada.run(&["revert", "lazy.doc"]).ok();
+    }
+    assert_eq!(workspace.recovered().iter().filter(|copy| copy["holder"] == "bob@desk").count(), 0);
+}
+
+/// Stores into a mapping are refused when the kernel brings them: who syncs hears of it, and the mount shows the version.
+#[test]
+fn stores_into_a_mapping_may_be_refused_late() {
+    let Some((_workspace, ada, bob)) = lazily_leased() else { return };
+    ada.app().overwrite(&ada.path("lazy.doc"), b"ada's").unwrap();
+    let app = bob.app();
+    let fd = app.open(&bob.path("lazy.doc"), O_RDWR).unwrap();
+    let map = app.map(fd, 3, true).unwrap();
+    app.write_map(map, 0, b"new");
+    assert!(app.fsync(fd).is_err());
+    app.unmap(map);
+    let _ = app.close(fd);
+    eventually("the version", || (bob.read("lazy.doc") == b"old").then_some(()));
+    assert_eq!(bob.drafts(), [""; 0]);
+    ada.check_in();
+    eventually("ada's version", || (bob.read("lazy.doc") == b"ada's").then_some(()));
 }
 
 /// A new document's path is its maker's until it is checked in, and nobody else sees it.
