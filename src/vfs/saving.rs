@@ -623,7 +623,10 @@ impl Vfs {
         let path = self.workspace.catalog().any_path_of(self.checkout, artifact).unwrap_or_default();
         let (holder, reason) = (self.options.holder.clone(), reason.to_owned());
         let meta = RecoveryMeta { artifact: Some(id), path, base, holder, reason };
-        if let Err(error) = self.workspace.put_aside(&working.path, &meta) {
+        let kept = if orphan { give_name_again(&working) } else { Ok(()) };
+        if let Err(error) = kept {
+            self.note_problem(format!("{}: the last bytes of a reverted file are lost: {error}", meta.path));
+        } else if let Err(error) = self.workspace.put_aside(&working.path, &meta) {
             self.note_problem(format!(
                 "unsaved bytes stay in {} until the next mount: {error}",
                 working.path.display()
@@ -631,4 +634,13 @@ impl Vfs {
         }
         self.invalidate_content(claim.node.ino);
     }
+}
+
+/// Gives a file that a revert has removed while it was open its name again, as a copy.
+fn give_name_again(working: &Working) -> std::io::Result<()> {
+    let copy = match sys::create_private(&working.path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
+        made => made?,
+    };
+    sys::copy_bytes(&working.file, &copy, u64::MAX).inspect_err(|_| drop(fs::remove_file(&working.path)))
 }

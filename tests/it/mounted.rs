@@ -280,7 +280,9 @@ impl Workspace {
         let id = copy["id"].as_str().unwrap();
         let dest = self.beside(&format!("restored-{id}"));
         self.run(&["recovered".as_ref(), "restore".as_ref(), OsStr::new(id), dest.as_os_str()]).ok();
-        fs::read(dest).unwrap()
+        let bytes = fs::read(&dest).unwrap();
+        fs::remove_file(dest).unwrap();
+        bytes
     }
 }
 
