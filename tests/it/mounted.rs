@@ -4,15 +4,19 @@
 //! started, by their number and start time.
 
 mod crash;
+mod directories;
 mod following;
 mod leases;
 mod lifetime;
 mod names;
+mod renames;
 mod saves;
 mod scratch;
+mod sharing;
 mod stale;
 mod stat;
 mod versions;
+mod watching;
 mod xattrs;
 
 use std::ffi::{OsStr, OsString};
