@@ -234,6 +234,11 @@ impl State {
         self.working.as_ref().is_some_and(|working| working.dirty)
     }
 
+    /// Whether the file was cut to nothing and not written since.
+    pub fn is_emptied(&self) -> bool {
+        self.working.as_ref().is_some_and(|working| working.emptied)
+    }
+
     /// The file that reads come from; none for an empty one that was never written.
     pub fn readable(&self) -> Option<Arc<File>> {
         self.working.as_ref().map(|working| Arc::clone(&working.file)).or_else(|| self.file.clone())

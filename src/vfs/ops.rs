@@ -9,7 +9,9 @@ use crate::engine::{
     CheckInReport, CheckInRequest, CheckoutOps, Detached, EngineError, RevertReport, SettleReport,
     StatusReport,
 };
-use crate::model::{ArtifactPath, Content, Ino, Lease, Scratch, Seq, VersionInfo, VersionNumber};
+use crate::model::{
+    ArtifactId, ArtifactPath, Content, Generation, Ino, Lease, Scratch, Seq, VersionInfo, VersionNumber,
+};
 
 type OpsResult<T> = std::result::Result<T, EngineError>;
 
@@ -148,9 +150,10 @@ impl CheckoutOps for Vfs {
     fn revert(&self, paths: &[ArtifactPath]) -> OpsResult<RevertReport> {
         self.refuse_if_for_reading()?;
         self.settle_saves().map_err(settling)?;
+        let leases = self.detach_below(paths)?;
         self.note_present_writers()?;
-        self.detach_below(paths)?;
         let report = self.detached()?.revert(paths)?;
+        self.give_back(&leases)?;
         self.after_command(&report.reverted)?;
         Ok(report)
     }
@@ -220,13 +223,16 @@ impl Vfs {
         }
     }
 
-    /// Takes the handles away from the drafts that a revert gives up: what they write becomes a recovery copy.
-    fn detach_below(&self, paths: &[ArtifactPath]) -> OpsResult<()> {
+    /// Takes the handles away from the drafts that a revert gives up: what they write becomes a recovery copy. Returns
+    /// the leases of the files.
+    fn detach_below(&self, paths: &[ArtifactPath]) -> OpsResult<Vec<(ArtifactId, Generation)>> {
+        let mut leases = Vec::new();
         for node in self.nodes.all() {
-            let (artifact, writes) = {
+            let (artifact, writes, lease) = {
                 let state = node.lock();
                 let writes = state.fate == Fate::Named && state.scratch == Scratch::No && !state.immutable;
-                (state.artifact, writes && (state.writers > 0 || state.is_dirty()))
+                let lease = state.lease.map(|lease| (state.id, lease.generation));
+                (state.artifact, writes && (state.writers > 0 || state.is_dirty()), lease)
             };
             if !writes {
                 continue;
@@ -234,9 +240,18 @@ impl Vfs {
             let path = super::in_catalog(self.workspace.catalog().path_of(self.checkout, artifact))?;
             if path.is_some_and(|path| paths.is_empty() || paths.iter().any(|p| path.is_within(p))) {
                 self.detach(&node, "the draft was reverted while the file was open");
+                leases.extend(lease);
             }
         }
-        Ok(())
+        Ok(leases)
+    }
+
+    /// Gives back leases of files that a revert took from their writers: of those without a save the catalog has no
+    /// draft, whose lease would go with it.
+    fn give_back(&self, leases: &[(ArtifactId, Generation)]) -> OpsResult<()> {
+        let catalog = self.workspace.catalog();
+        let release = |(id, generation): &_| catalog.release_generation(*id, *generation).map(drop);
+        super::in_catalog(leases.iter().try_for_each(release))
     }
 
     fn dirty_paths(&self) -> Result<Vec<ArtifactPath>> {

@@ -60,14 +60,19 @@ impl Vfs {
     fn save_opened(&self, open: &OpenFile, closing: Closing) -> Result<bool> {
         let dirty = open.node.lock().is_dirty();
         self.save(&open.node, closing)?;
+        Ok(dirty && self.note_saved_by(&open.opener, &open.node))
+    }
+
+    /// Notes the author of a save; tells whether all is saved.
+    pub(super) fn note_saved_by(&self, author: &Caller, node: &Node) -> bool {
         let (artifact, saved) = {
-            let state = open.node.lock();
-            (state.artifact, dirty && !state.is_dirty())
+            let state = node.lock();
+            (state.artifact, !state.is_dirty())
         };
         if saved {
-            self.seen.note_author(&open.opener, artifact, self.now());
+            self.seen.note_author(author, artifact, self.now());
         }
-        Ok(saved)
+        saved
     }
 
     /// Closes a handle for good: what came after the last flush (mapped pages do) is saved too.
@@ -80,26 +85,26 @@ impl Vfs {
             open.write && state.writers == 0
         };
         if last_writer {
-            self.after_last_writer(&open.node);
+            self.after_last_writer(&open);
         }
         self.after_handle(&open);
     }
 
-    fn after_last_writer(&self, node: &Arc<Node>) {
+    fn after_last_writer(&self, open: &OpenFile) {
+        let node = &open.node;
         let (dirty, emptied, fate, tainted) = {
             let state = node.lock();
             // Somebody opened it again meanwhile: his bytes are his to close.
             if state.writers > 0 {
                 return;
             }
-            let emptied = state.working.as_ref().is_some_and(|working| working.emptied);
-            (state.is_dirty(), emptied, state.fate, state.tainted)
+            (state.is_dirty(), state.is_emptied(), state.fate, state.tainted)
         };
         match fate {
             Fate::Detached => self.put_aside(node, "the lease was lost while the file was being written"),
             Fate::Named if tainted => self.put_aside(node, "a write of the file failed"),
             Fate::Named if emptied => self.pending.add_emptied(node, self.grace_deadline()),
-            Fate::Named if dirty => self.save_at_release(node),
+            Fate::Named if dirty => self.save_at_release(open),
             Fate::Named | Fate::Unlinked | Fate::Replaced => {}
         }
         self.give_back_unused(node);
@@ -114,13 +119,16 @@ impl Vfs {
     }
 
     /// Nobody hears an error of a release: what can't be saved is put aside, and told in `status`.
-    fn save_at_release(&self, node: &Arc<Node>) {
+    fn save_at_release(&self, open: &OpenFile) {
+        let node = &open.node;
         if let Err(error) = self.save(node, Closing::Save) {
             self.note_problem(format!(
                 "inode {}: what was written last could not be saved: {error}",
                 node.ino
             ));
             self.put_aside(node, "the last bytes of the file could not be saved");
+        } else {
+            self.note_saved_by(&open.opener, node);
         }
     }
 
@@ -535,18 +543,22 @@ impl Vfs {
     }
 
     pub(super) fn detach_claimed(&self, claim: &Claim, reason: &str) {
-        let (artifact, was_named) = {
+        let (artifact, was_named, loses) = {
             let mut state = claim.node.lock();
             let was_named = state.fate == Fate::Named;
+            // Whoever opened without a lease and has written nothing loses nothing.
+            let loses = state.lease.is_some() || state.drafted || state.is_dirty();
             state.fate = Fate::Detached;
             state.lost |= state.is_dirty();
             state.lease = None;
-            (state.artifact, was_named)
+            (state.artifact, was_named, loses)
         };
         if !was_named {
             return;
         }
-        self.note_event(EventKind::LeaseLost, artifact, reason);
+        if loses {
+            self.note_event(EventKind::LeaseLost, artifact, reason);
+        }
         self.nodes.unswitch(artifact);
         self.put_aside_claimed(claim, reason);
         self.invalidate_name(artifact);
@@ -611,7 +623,10 @@ impl Vfs {
         let path = self.workspace.catalog().any_path_of(self.checkout, artifact).unwrap_or_default();
         let (holder, reason) = (self.options.holder.clone(), reason.to_owned());
         let meta = RecoveryMeta { artifact: Some(id), path, base, holder, reason };
-        if let Err(error) = self.workspace.put_aside(&working.path, &meta) {
+        let kept = if orphan { give_name_again(&working) } else { Ok(()) };
+        if let Err(error) = kept {
+            self.note_problem(format!("{}: the last bytes of a reverted file are lost: {error}", meta.path));
+        } else if let Err(error) = self.workspace.put_aside(&working.path, &meta) {
             self.note_problem(format!(
                 "unsaved bytes stay in {} until the next mount: {error}",
                 working.path.display()
@@ -619,4 +634,13 @@ impl Vfs {
         }
         self.invalidate_content(claim.node.ino);
     }
+}
+
+/// Gives a file that a revert has removed while it was open its name again, as a copy.
+fn give_name_again(working: &Working) -> std::io::Result<()> {
+    let copy = match sys::create_private(&working.path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
+        made => made?,
+    };
+    sys::copy_bytes(&working.file, &copy, u64::MAX).inspect_err(|_| drop(fs::remove_file(&working.path)))
 }

@@ -153,8 +153,11 @@ impl Vfs {
     fn settle_node(&self, node: &Arc<Node>) -> Result<Option<ArtifactPath>> {
         let (artifact, waits, concerned) = {
             let state = node.lock_idle();
-            let emptied = state.working.as_ref().is_some_and(|working| working.emptied);
-            (state.artifact, state.writers > 0 || emptied, state.is_dirty() && state.fate == Fate::Named)
+            (
+                state.artifact,
+                state.writers > 0 || state.is_emptied(),
+                state.is_dirty() && state.fate == Fate::Named,
+            )
         };
         if !concerned {
             return Ok(None);
@@ -167,13 +170,19 @@ impl Vfs {
 
     /// Waits until a cut to nothing has either become a save or is old enough to be one.
     pub(super) fn wait_for_emptied(&self) {
-        loop {
-            let next = self.pending.emptied.lock().values().copied().min();
-            let Some(due_ms) = next else { return };
+        while let Some(due_ms) = self.next_emptied() {
             let wait_ms = (due_ms - self.now().boot_ms).clamp(0, self.workspace.policy().grace_ms);
             self.workspace.clock().sleep(std::time::Duration::from_millis(wait_ms.unsigned_abs()));
             self.settle_due(self.now().boot_ms);
         }
+    }
+
+    /// When the next cut to nothing is due; one that bytes have followed waits for nothing any more.
+    fn next_emptied(&self) -> Option<i64> {
+        let waiting: Vec<(Ino, i64)> =
+            self.pending.emptied.lock().iter().map(|(ino, due)| (*ino, *due)).collect();
+        let is_emptied = |ino| self.nodes.get(ino).is_some_and(|node| node.lock().is_emptied());
+        waiting.into_iter().filter(|(ino, _)| is_emptied(*ino)).map(|(_, due)| due).min()
     }
 
     /// A file that is written in place needs no closing: what it holds now is the draft.

@@ -201,6 +201,8 @@ impl Vfs {
             state.drafted = false;
         }
         self.nodes.switch_to(entry.artifact, claim.node.ino);
+        // The kernel has the draft's number; it is the version's that shows until somebody writes again.
+        self.tell_attributes(claim.node.ino);
     }
 
     fn refresh_node(&self, claim: &Claim, entry: &Entry) -> std::result::Result<(), CatalogError> {

@@ -4,15 +4,19 @@
 //! started, by their number and start time.
 
 mod crash;
+mod directories;
 mod following;
 mod leases;
 mod lifetime;
 mod names;
+mod renames;
 mod saves;
 mod scratch;
+mod sharing;
 mod stale;
 mod stat;
 mod versions;
+mod watching;
 mod xattrs;
 
 use std::ffi::{OsStr, OsString};
@@ -280,7 +284,9 @@ impl Workspace {
         let id = copy["id"].as_str().unwrap();
         let dest = self.beside(&format!("restored-{id}"));
         self.run(&["recovered".as_ref(), "restore".as_ref(), OsStr::new(id), dest.as_os_str()]).ok();
-        fs::read(dest).unwrap()
+        let bytes = fs::read(&dest).unwrap();
+        fs::remove_file(dest).unwrap();
+        bytes
     }
 }
 

@@ -1,4 +1,4 @@
-//! What only root can arrange: filesystems that are full or read-only below the workspace.
+//! What only root can arrange: filesystems that are full or read-only below the workspace, and a watch on a whole mount.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,8 +6,8 @@ use std::process::Command;
 use libc::{O_CREAT, O_TRUNC, O_WRONLY};
 
 use crate::agent::App;
-use crate::kernel::{self, ENOSPC, EROFS, Sys};
-use crate::mounted::{Mount, Workspace};
+use crate::kernel::{self, ENOSPC, EROFS, MountWatch, Sys};
+use crate::mounted::{Mount, Workspace, eventually};
 
 /// How large the filesystem below the workspace is, in bytes.
 const SMALL_BYTES: usize = 24 << 20;
@@ -80,6 +80,34 @@ fn fill(app: &App, path: &Path, flags: i32) -> Sys<()> {
     let written = (0..2 * SMALL_BYTES / block.len()).try_for_each(|_| app.write(fd, &block));
     let closed = app.close(fd);
     written.and(closed)
+}
+
+/// fanotify(7), which only root may use on a whole mount, tells what happens through it, of versions and drafts, and
+/// nothing of what another mount checks in.
+#[test]
+fn fanotify_tells_what_happens_through_the_mount() {
+    if !kernel::is_root() {
+        eprintln!("SKIPPED: only root can watch a whole mount");
+        return;
+    }
+    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("dir/other.txt", b"other")]) else {
+        return;
+    };
+    let (ada, bob) = (workspace.mount("ada"), workspace.mount("bob"));
+    let changes = libc::FAN_MODIFY | libc::FAN_CLOSE_WRITE;
+    let watch = MountWatch::new(ada.at(), changes);
+    let told = |path: &Path| {
+        watch.events().iter().fold(0, |all, (mask, of)| if of == path { all | mask } else { all })
+    };
+    let (app, doc) = (ada.app(), ada.path("doc.txt"));
+    for what in ["a version", "a draft"] {
+        app.overwrite(&doc, what.as_bytes()).unwrap();
+        assert_eq!(told(&doc), changes, "{what}");
+    }
+    bob.app().overwrite(&bob.path("dir/other.txt"), b"bob's").unwrap();
+    bob.check_in();
+    eventually("the version", || (ada.read("dir/other.txt") == b"bob's").then_some(()));
+    assert_eq!(watch.events(), []);
 }
 
 /// Disk full: the write or the close fails with ENOSPC, the old content stays, and the mount goes on.

@@ -1,9 +1,9 @@
 //! Who read an old version doesn't overwrite a newer one without a word.
 
-use libc::{O_CREAT, O_RDWR};
+use libc::{O_CREAT, O_RDWR, O_TRUNC};
 
 use super::{Mount, Workspace, eventually};
-use crate::agent::App;
+use crate::agent::{App, OnPath};
 use crate::kernel::EBUSY;
 
 /// An application of bob's that has read version 1 of `doc.txt`, of which ada has checked in version 2 since.
@@ -40,6 +40,37 @@ fn reading_again_leads_out() {
     app.overwrite(&bob.path("doc.txt"), b"bob's").unwrap();
     bob.check_in();
     assert_eq!(bob.read("doc.txt"), b"bob's");
+}
+
+/// Each way in which a process makes a draft without a close of what it wrote.
+const UNCLOSED: [(&str, OnPath); 4] = [
+    ("a cut", |app, doc| app.truncate(doc, 2).unwrap()),
+    ("a cut to nothing", |app, doc| app.truncate(doc, 0).unwrap()),
+    ("an open that cuts to nothing", |app, doc| app.save(doc, O_TRUNC, b"").unwrap()),
+    ("a mapping", |app, doc| {
+        let fd = app.open(doc, O_RDWR).unwrap();
+        let map = app.map(fd, 3, true).unwrap();
+        app.close(fd).unwrap();
+        app.write_map(map, 0, b"map");
+        app.unmap(map);
+    }),
+];
+
+/// Whichever way a process makes a draft, it knows the version that becomes of it, and may save again.
+#[test]
+fn every_author_may_save_again() {
+    for (what, change) in UNCLOSED {
+        let Some(workspace) = Workspace::with_document() else { return };
+        workspace.set_policy("grace = \"200ms\"\n");
+        let ada = workspace.mount("ada");
+        let (app, doc) = (ada.app(), ada.path("doc.txt"));
+        assert_eq!(app.read_file(&doc).unwrap(), b"old");
+        change(&app, &doc);
+        eventually("the draft", || (ada.drafts() == ["doc.txt"]).then_some(()));
+        ada.check_in();
+        let saved = app.overwrite(&doc, b"again");
+        assert_eq!(saved, Ok(()), "{what}");
+    }
 }
 
 /// Another application that has not read the old version is on the newest.

@@ -1,11 +1,13 @@
 //! What stat(2) shows is stable: tools that compare inode and times don't read everything again.
 
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use libc::O_CREAT;
+use libc::{O_CREAT, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
 
-use super::{Mount, Workspace};
+use super::{Mount, Workspace, eventually};
+use crate::kernel;
 
 fn stat(mount: &Mount, name: &str) -> (u64, i64, i64, u64, u32) {
     let stat = fs::symlink_metadata(mount.path(name)).unwrap();
@@ -83,4 +85,146 @@ fn the_same_number_before_and_after_opening() {
     assert_eq!(stat(&ada, "doc.txt"), before, "the name's");
     drop(file);
     assert_eq!(stat(&ada, "doc.txt"), before, "closed without a write");
+}
+
+/// atime, mtime and ctime in nanoseconds.
+fn times(mount: &Mount, name: &str) -> [i64; 3] {
+    let stat = fs::symlink_metadata(mount.path(name)).unwrap();
+    let nanos = |seconds, nanos| seconds * 1_000_000_000 + nanos;
+    [
+        nanos(stat.atime(), stat.atime_nsec()),
+        nanos(stat.mtime(), stat.mtime_nsec()),
+        nanos(stat.ctime(), stat.ctime_nsec()),
+    ]
+}
+
+/// Reading in any way moves no time of versions, drafts, scratch, links or directories, neither at once nor after a
+/// remount.
+#[test]
+fn reading_changes_no_times() {
+    let names = ["doc.txt", "draft.txt", "doc.txt~", "link", "dir", "dir/x", ""];
+    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("draft.txt", b"old"), ("dir/x", b"x")])
+    else {
+        return;
+    };
+    let ada = workspace.mount("ada");
+    let app = ada.app();
+    std::os::unix::fs::symlink("doc.txt", ada.path("link")).unwrap();
+    app.overwrite(&ada.path("draft.txt"), b"draft").unwrap();
+    app.save(&ada.path("doc.txt~"), O_CREAT, b"scratch").unwrap();
+    // An old atime, which `relatime` would move.
+    for name in ["draft.txt", "doc.txt~", "dir"] {
+        kernel::set_times(&ada.path(name), Some((1_000, 2_000)), 0).unwrap();
+    }
+    let before = names.map(|name| times(&ada, name));
+    let read_all = |mount: &Mount| {
+        let reader = mount.app();
+        for name in ["doc.txt", "draft.txt", "doc.txt~", "link", "dir/x"] {
+            let fd = reader.open(&mount.path(name), O_RDONLY).unwrap();
+            reader.read_all(fd).unwrap();
+            let map = reader.map(fd, 1, false).unwrap();
+            reader.read_map(map, 0, 1);
+            reader.unmap(map);
+            reader.close(fd).unwrap();
+            // Opened for writing, and nothing written.
+            let fd = reader.open(&mount.path(name), O_RDWR).unwrap();
+            reader.read_all(fd).unwrap();
+            reader.close(fd).unwrap();
+        }
+        fs::read_link(mount.path("link")).unwrap();
+        mount.list("dir");
+        mount.list("");
+    };
+    read_all(&ada);
+    assert_eq!(names.map(|name| times(&ada, name)), before);
+    assert_eq!(ada.drafts(), ["draft.txt", "link"]);
+    ada.unmount();
+    let ada = workspace.mount("ada");
+    read_all(&ada);
+    let after = names.map(|name| times(&ada, name));
+    for (name, (before, after)) in names.iter().zip(before.into_iter().zip(after)) {
+        // The atime of a directory is no draft (S29), and lasts as long as the mount.
+        let (from, directory) = (usize::from(["dir", ""].contains(name)), ["dir", ""].contains(name));
+        assert_eq!(before[from..2], after[from..2], "{name}");
+        assert!(directory || before[2] == after[2], "{name}: ctime");
+    }
+}
+
+/// The atime of a draft is what was set; that of a version is its mtime.
+#[test]
+fn the_atime_is_what_was_set() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    let [atime, mtime, _] = times(&ada, "doc.txt");
+    assert_eq!(atime, mtime, "of a version");
+    kernel::set_times(&ada.path("doc.txt"), Some((1_000, mtime / 1_000_000_000)), 0).unwrap();
+    ada.app().overwrite(&ada.path("doc.txt"), b"new").unwrap();
+    ada.read("doc.txt");
+    let [atime, mtime, _] = times(&ada, "doc.txt");
+    assert_eq!(atime, 1_000_000_000_000, "a save doesn't move it");
+    ada.check_in();
+    let after = times(&ada, "doc.txt");
+    assert_eq!((after[0], after[1]), (mtime, mtime), "of the version");
+}
+
+/// Check-ins under a writer: each version has a number of its own, which means its bytes in every mount; the writer's
+/// descriptor keeps the number that it had, and what it writes next is a draft of that number.
+#[test]
+fn each_version_has_its_number_under_a_writer() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let (ada, bob) = (workspace.mount("ada"), workspace.mount("bob"));
+    let (app, doc) = (ada.app(), ada.path("doc.txt"));
+    let number = |mount: &Mount| stat(mount, "doc.txt").0;
+    let mut versions = HashMap::from([(number(&ada), b"old".to_vec())]);
+    let fd = app.open(&doc, O_RDWR | O_TRUNC).unwrap();
+    app.write(fd, b"first").unwrap();
+    app.fsync(fd).unwrap();
+    let own = number(&ada);
+    for round in 0..4_u8 {
+        app.write_at(fd, 0, &[b'0' + round]).unwrap();
+        app.fsync(fd).unwrap();
+        assert_eq!((number(&ada), app.path_of_fd(fd).metadata().unwrap().ino()), (own, own), "the draft's");
+        ada.run(&["checkin", "-m", "under the writer", "--keep"]).ok();
+        let bytes = ada.read("doc.txt");
+        eventually("the version", || (bob.read("doc.txt") == bytes).then_some(()));
+        assert_eq!(number(&ada), number(&bob), "the same in every mount");
+        assert_eq!(
+            app.path_of_fd(fd).metadata().unwrap().ino(),
+            number(&ada),
+            "the descriptor's until the next save"
+        );
+        assert_ne!(number(&ada), own, "another than the draft's");
+        assert_eq!(versions.insert(number(&ada), bytes), None, "a number means its bytes");
+    }
+    app.close(fd).unwrap();
+    let last = number(&ada);
+    assert_eq!(number(&bob), last, "closed without another write");
+    ada.unmount();
+    assert_eq!(number(&workspace.mount("ada")), last, "over a remount");
+}
+
+/// As long as nothing is written after a check-in, the writer's descriptor and the name show the version's number;
+/// the first write after it shows the draft's, and the version made of that keeps it.
+#[test]
+fn the_draft_after_a_check_in_has_the_writers_number() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    let app = ada.app();
+    for name in ["doc.txt", "new.txt"] {
+        let fd = app.open(&ada.path(name), O_WRONLY | O_CREAT | O_TRUNC).unwrap();
+        app.write(fd, b"first").unwrap();
+        app.fsync(fd).unwrap();
+        let own = stat(&ada, name).0;
+        ada.run(&["checkin", "-m", "under the writer", "--keep"]).ok();
+        let version = stat(&ada, name).0;
+        app.write(fd, b" second").unwrap();
+        app.close(fd).unwrap();
+        assert_eq!(stat(&ada, name).0, own, "{name}: the next draft's");
+        ada.check_in();
+        assert_eq!(stat(&ada, name).0, own, "{name}: the version made of it");
+        assert_ne!(version, own, "{name}");
+        // Files that are made later get none of these numbers.
+        app.save(&ada.path(format!("{name} copy")), O_CREAT, b"x").unwrap();
+        assert!(![version, own].contains(&stat(&ada, &format!("{name} copy")).0));
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 use libc::{O_CREAT, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
 
@@ -186,23 +187,95 @@ fn late_bytes_of_a_temporary_are_a_draft() {
     assert_eq!(ada.drafts(), ["doc.txt"]);
 }
 
-/// A blob that the disk has corrupted answers EIO, never its bytes, and the log has both digests.
+/// The path of a blob in the store.
+fn blob(workspace: &Workspace, bytes: &[u8]) -> PathBuf {
+    let digest = super::sha256(bytes);
+    workspace.dot("objects").join(&digest[..2]).join(&digest)
+}
+
+/// Puts other bytes into a file that is kept read-only.
+fn rewrite(path: &Path, bytes: &[u8]) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+/// What may happen to a file of the store.
+type Damage = fn(&Path);
+
+/// Each way in which the stored bytes of `old` can be gone or wrong.
+const DAMAGES: [(&str, Damage); 8] = [
+    ("gone", |path| fs::remove_file(path).unwrap()),
+    ("gone with its folder", |path| fs::remove_dir_all(path.parent().unwrap()).unwrap()),
+    ("empty", |path| rewrite(path, b"")),
+    ("cut", |path| rewrite(path, b"ol")),
+    ("longer", |path| rewrite(path, b"old and more")),
+    ("other bytes of the same length", |path| rewrite(path, b"oLd")),
+    ("a directory", |path| {
+        fs::remove_file(path).unwrap();
+        fs::create_dir(path).unwrap();
+    }),
+    ("a link to the right bytes elsewhere", |path| {
+        let elsewhere = path.with_extension("elsewhere");
+        fs::rename(path, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(elsewhere, path).unwrap();
+    }),
+];
+
+/// A blob that is gone or wrong answers EIO and none of its bytes, whether or not this mount or an earlier one has read
+/// the version before; the rest goes on, and a save that needs none of its bytes leads out.
 #[test]
 fn a_corrupt_blob_is_never_shown() {
-    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("other.txt", b"fine")]) else { return };
-    let (digest, flipped) = (super::sha256(b"old"), super::sha256(b"oLd"));
-    let blob = workspace.dot("objects").join(&digest[..2]).join(&digest);
-    let file = fs::File::options().write(true).open(&blob).unwrap();
+    for ((what, damage), read_before) in DAMAGES.into_iter().flat_map(|way| [(way, false), (way, true)]) {
+        let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("other.txt", b"fine")]) else { return };
+        let ada = workspace.mount("ada");
+        if read_before {
+            assert_eq!(ada.read("doc.txt"), b"old");
+        }
+        damage(&blob(&workspace, b"old"));
+        let (app, doc) = (ada.app(), ada.path("doc.txt"));
+        let what = format!("{what}, read before: {read_before}");
+        assert_eq!(app.open(&doc, O_RDONLY), Err(EIO), "{what}");
+        assert_eq!(app.open(&doc, O_RDWR), Err(EIO), "{what}, for writing");
+        assert_eq!(app.truncate(&doc, 2), Err(EIO), "{what}, truncate");
+        assert_ne!(ada.run(&["cat", "doc.txt@@1"]).status, 0, "{what}");
+        assert_eq!(ada.read("other.txt"), b"fine", "{what}: the rest goes on");
+        let bob = workspace.mount("bob");
+        assert_eq!(bob.app().open(&bob.path("doc.txt"), O_RDONLY), Err(EIO), "{what}, a new mount");
+        assert_eq!(ada.drafts(), [""; 0], "{what}");
+        app.overwrite(&doc, b"saved again").unwrap();
+        ada.check_in();
+        eventually("the new version", || (bob.read("doc.txt") == b"saved again").then_some(()));
+    }
+}
+
+/// Who has a version open reads on though its blob goes: the open file is the one that was checked.
+#[test]
+fn an_open_version_outlives_its_blob() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    let reader = ada.app();
+    let fd = reader.open(&ada.path("doc.txt"), O_RDONLY).unwrap();
+    fs::remove_file(blob(&workspace, b"old")).unwrap();
+    assert_eq!(reader.read_all(fd).unwrap(), b"old");
+    reader.close(fd).unwrap();
+    assert_eq!(reader.read_file(&ada.path("doc.txt")), Err(EIO), "and no longer");
+}
+
+/// The log has both digests of a blob that the disk has corrupted: the one that was wanted and the one that is there.
+#[test]
+fn the_log_tells_what_is_wrong() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let file = fs::File::options().write(true).open(blob(&workspace, b"old")).unwrap();
     file.write_all_at(b"L", 1).unwrap();
     drop(file);
     let ada = workspace.mount("ada");
-    let app = ada.app();
-    assert_eq!(app.read_file(&ada.path("doc.txt")), Err(EIO));
-    assert_eq!(ada.read("other.txt"), b"fine", "the rest goes on");
-    assert_ne!(workspace.run(&["cat", "doc.txt@@1"]).status, 0);
+    assert_eq!(ada.app().read_file(&ada.path("doc.txt")), Err(EIO));
     let logs = fs::read_dir(workspace.dot("log")).unwrap();
     let log: String = logs.map(|log| fs::read_to_string(log.unwrap().path()).unwrap()).collect();
-    assert!(log.contains(&digest) && log.contains(&flipped), "both digests in: {log}");
+    assert!(
+        log.contains(&super::sha256(b"old")) && log.contains(&super::sha256(b"oLd")),
+        "both digests in: {log}"
+    );
 }
 
 /// An old version comes back as a draft.
