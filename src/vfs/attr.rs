@@ -210,9 +210,10 @@ impl Vfs {
 
 fn attr_from(ino: Ino, state: &State) -> NodeAttr {
     let nlink = match (state.fate, state.kind) {
-        (Fate::Unlinked, _) => 0,
-        (_, Kind::Directory) => 2,
-        _ => 1,
+        // Of a file that another check-in replaced, or whose draft was taken away, no name is left either.
+        (Fate::Unlinked | Fate::Replaced | Fate::Detached, _) => 0,
+        (Fate::Named, Kind::Directory) => 2,
+        (Fate::Named, _) => 1,
     };
     let blocks = state.size.div_ceil(BLOCK_BYTES);
     // Editors compare the number before and after they open a file, and take another one for another's change.

@@ -550,6 +550,7 @@ impl Vfs {
         self.nodes.unswitch(artifact);
         self.put_aside_claimed(claim, reason);
         self.invalidate_name(artifact);
+        self.tell_attributes(claim.node.ino);
     }
 
     /// Whether what a detached node is written to in place is no draft's content any more.

@@ -236,10 +236,11 @@ impl Vfs {
             claim.node.lock().fate = Fate::Replaced;
             self.nodes.unswitch(artifact);
             self.invalidate_name(artifact);
+            self.tell_attributes(claim.node.ino);
         }
     }
 
-    fn tell_attributes(&self, ino: Ino) {
+    pub(super) fn tell_attributes(&self, ino: Ino) {
         if let Some(invalidate) = self.invalidate.get() {
             invalidate.attributes(ino);
         }
