@@ -2,9 +2,10 @@
 
 use std::ffi::OsStr;
 
-use libc::{O_CREAT, O_RDONLY, O_TRUNC, O_WRONLY, SIGINT, SIGTERM};
+use libc::{O_CREAT, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY, SIGINT, SIGTERM};
 
 use super::{Mount, Workspace, eventually, is_mounted, run};
+use crate::kernel;
 
 fn try_unmount(workspace: &Workspace, mount: &Mount, options: &[&str]) -> super::Ran {
     let mut args = vec![OsStr::new("umount"), mount.at().as_os_str()];
@@ -185,6 +186,130 @@ fn not_checked_in_inside_of_a_save() {
     app.save(&doc, O_CREAT, b"whole").unwrap();
     eventually("the next version", || (workspace.log("doc.txt").len() == 3).then_some(()));
     assert_eq!(ada.run(&["cat", "doc.txt@@3"]).ok(), "whole");
+}
+
+/// With `--checkin close` names that come, move and go are checked in by themselves, one that is gone not before `grace`.
+#[test]
+fn names_are_checked_in_on_close() {
+    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("gone.txt", b"gone"), ("dir/x", b"x")])
+    else {
+        return;
+    };
+    workspace.set_policy("checkin_delay = \"20ms\"\ngrace = \"300ms\"\n");
+    let (ada, bob) = (workspace.mount_with("ada", &["--checkin", "close"]), workspace.mount("bob"));
+    let app = ada.app();
+    let id = ada.xattr("doc.txt", "user.artifact.id");
+    app.rename(&ada.path("doc.txt"), &ada.path("moved.txt"), 0).unwrap();
+    app.unlink(&ada.path("gone.txt")).unwrap();
+    kernel::mkdir(&ada.path("made")).unwrap();
+    std::os::unix::fs::symlink("moved.txt", ada.path("link")).unwrap();
+    app.rename(&ada.path("dir"), &ada.path("made/dir"), 0).unwrap();
+    eventually("all of it", || (bob.list("") == ["link", "made", "moved.txt"]).then_some(()));
+    eventually("what is below", || (bob.list("made/dir") == ["x"]).then_some(()));
+    assert_eq!(bob.xattr("moved.txt", "user.artifact.id"), id, "a rename keeps the identity");
+    ada.run(&["settle"]).ok();
+    assert_eq!(
+        (ada.drafts(), workspace.run(&["leases", "--json"]).json()),
+        (Vec::new(), serde_json::json!([]))
+    );
+    app.unlink(&ada.path("made/dir/x")).unwrap();
+    kernel::rmdir(&ada.path("made/dir")).unwrap();
+    kernel::rmdir(&ada.path("made")).unwrap();
+    eventually("the removal", || (bob.list("") == ["link", "moved.txt"]).then_some(()));
+    ada.run(&["settle"]).ok();
+    assert_eq!((ada.drafts(), ada.status()["problems"].clone()), (Vec::new(), serde_json::json!([])));
+}
+
+/// With `--checkin close` a mode or a time that was changed alone is checked in too, one under a writer with his bytes.
+#[test]
+fn attributes_are_checked_in_on_close() {
+    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("written.txt", b"old")]) else { return };
+    workspace.set_policy("checkin_delay = \"20ms\"\n");
+    let ada = workspace.mount_with("ada", &["--checkin", "close"]);
+    let app = ada.app();
+    let fd = app.open(&ada.path("written.txt"), O_WRONLY).unwrap();
+    for name in ["doc.txt", "written.txt"] {
+        app.chmod(&ada.path(name), 0o600).unwrap();
+    }
+    eventually("the mode", || (workspace.log("doc.txt").len() == 2).then_some(()));
+    assert_eq!(workspace.log("written.txt").len(), 1, "the writer has it open");
+    app.write(fd, b"new").unwrap();
+    app.close(fd).unwrap();
+    ada.run(&["settle"]).ok();
+    assert_eq!((workspace.log("written.txt").len(), ada.drafts()), (2, Vec::new()));
+}
+
+/// A check-in in the background that is refused is told by `status`, keeps the draft, and is forgotten with it.
+#[test]
+fn a_failed_check_in_on_close_is_told() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    workspace.set_policy("checkin_delay = \"20ms\"\n");
+    let (ada, bob) =
+        (workspace.mount("ada"), workspace.mount_with("bob", &["--checkin", "close", "--ttl", "1s"]));
+    let (app, other) = (ada.app(), bob.app());
+    let fd = other.open(&bob.path("doc.txt"), O_WRONLY | O_TRUNC).unwrap();
+    other.write(fd, b"bob's").unwrap();
+    other.fsync(fd).unwrap();
+    eventually("the lease to end", || app.overwrite(&ada.path("doc.txt"), b"ada's").ok());
+    ada.check_in();
+    other.close(fd).unwrap();
+    let problem = eventually("the failure", || bob.status()["problems"][0].as_str().map(str::to_owned));
+    assert!(problem.starts_with("checkin-failed") && problem.contains("doc.txt"), "{problem}");
+    assert_eq!((bob.read("doc.txt"), bob.drafts()), (b"bob's".to_vec(), vec!["doc.txt".to_owned()]));
+    bob.run(&["checkin", "-m", "over it", "--onto", "2"]).ok();
+    assert_eq!(bob.status()["problems"], serde_json::json!([]));
+}
+
+/// `umount --lazy` takes a busy mount away at once: what is open goes on, and is saved when it is closed.
+#[test]
+fn a_lazy_unmount_lets_open_files_go_on() {
+    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("cut.txt", b"old"), ("map.txt", b"old")])
+    else {
+        return;
+    };
+    let mut ada = workspace.mount("ada");
+    let app = ada.app();
+    let fd = app.open(&ada.path("doc.txt"), O_WRONLY | O_TRUNC).unwrap();
+    app.write(fd, b"before").unwrap();
+    let cut = app.open(&ada.path("cut.txt"), O_WRONLY | O_TRUNC).unwrap();
+    let mapped = app.open(&ada.path("map.txt"), O_RDWR).unwrap();
+    let map = app.map(mapped, 3, true).unwrap();
+    try_unmount(&workspace, &ada, &["--lazy"]).ok();
+    assert!(!is_mounted(ada.at()));
+    assert!(leasehold::sys::is_alive(ada.daemon()), "it serves what is open");
+    app.write(fd, b" and after").unwrap();
+    app.close(fd).unwrap();
+    app.close(cut).unwrap();
+    app.write_map(map, 0, b"new");
+    app.close(mapped).unwrap();
+    app.unmap(map);
+    ada.wait_for_end();
+    let ada = ada.mount_again();
+    assert_eq!(ada.read("doc.txt"), b"before and after");
+    assert_eq!((ada.read("cut.txt"), ada.read("map.txt")), (b"old".to_vec(), b"new".to_vec()));
+    assert_eq!(workspace.recovered(), [serde_json::Value::Null; 0]);
+}
+
+/// `mount` waits for the process of a mount that is gone and about to end, but not for ever.
+#[test]
+fn a_mount_waits_for_the_one_before_to_end() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let mut ada = workspace.mount("ada");
+    let app = ada.app();
+    let fd = app.open(&ada.path("doc.txt"), O_WRONLY | O_TRUNC).unwrap();
+    app.write(fd, b"new").unwrap();
+    try_unmount(&workspace, &ada, &["--lazy"]).ok();
+    let pid = ada.daemon().pid.to_string();
+    let line = workspace.try_mount("ada", &[]).err().unwrap().refused(1);
+    assert!(line.contains("ada@desk") && line.contains(&pid), "{line}");
+    let again = std::thread::scope(|scope| {
+        let again = scope.spawn(|| workspace.mount("ada"));
+        app.close(fd).unwrap();
+        ada.wait_for_end();
+        again.join().unwrap()
+    });
+    ada.is_replaced();
+    assert_eq!(again.read("doc.txt"), b"new");
 }
 
 /// The workspace is found from the mount, an argument, the environment's directory or a parent; else that is said.
