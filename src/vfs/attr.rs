@@ -100,15 +100,15 @@ impl Vfs {
 
     pub(super) fn change_attrs(&self, node: &Arc<Node>, change: AttrChange) -> Result<()> {
         let claim = node.claim();
-        let (artifact, scratch, in_memory) = {
+        let (artifact, scratch, named, written) = {
             let state = claim.node.lock();
-            (
-                state.artifact,
-                state.scratch,
-                state.fate != Fate::Named || state.working.is_some() && !state.is_direct(),
-            )
+            let written = state.working.is_some() && !state.is_direct();
+            (state.artifact, state.scratch, state.fate == Fate::Named, written)
         };
-        if in_memory {
+        if !named || written {
+            if named {
+                self.lease_for_write(&claim.node)?;
+            }
             let now = self.now().wall;
             let mut state = claim.node.lock();
             apply(&mut state.attrs, change, now);

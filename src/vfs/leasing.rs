@@ -5,10 +5,7 @@ use std::sync::Arc;
 use super::node::{HeldLease, Node};
 use super::{Caller, Result, Vfs, VfsError};
 use crate::catalog::{CatalogError, EventKind, NewEvent};
-use crate::model::{Entry, ResourceKey, Scratch, Seq, VersionNumber};
-
-/// A live lease is renewed when this part of its time has passed since it last was.
-const RENEW_FRACTION: i64 = 10;
+use crate::model::{Entry, RENEW_FRACTION, ResourceKey, Scratch, Seq, VersionNumber};
 
 impl Vfs {
     /// Takes the lease for an opener, or renews it.

@@ -3,6 +3,7 @@
 
 mod desk;
 mod reference;
+mod time;
 
 use std::sync::Arc;
 
