@@ -286,8 +286,7 @@ impl Vfs {
         };
         self.nodes.unswitch(save.artifact);
         if unseen {
-            let detail = "saved by a process that had not read the version before";
-            self.note_event(EventKind::OverwroteUnseen, save.artifact, detail);
+            self.note_overwrite(save.artifact);
         }
         if let Content::Staged(name) = &save.content {
             // The save before goes when this one is durable: until then a power cut may bring its row back.
@@ -459,7 +458,7 @@ impl Vfs {
                 _ => return Ok(()),
             }
         };
-        let stays = to != Scratch::No && !self.workspace.catalog().is_head_name(place)?;
+        let stays = to != Scratch::No && self.workspace.catalog().head_at(place)?.is_none();
         if stays || self.workspace.policy().live.is_match(&place.name) {
             return Ok(());
         }
