@@ -22,6 +22,12 @@ struct RenameClaims {
     target: Option<Claim>,
 }
 
+impl RenameClaims {
+    fn any_is_dirty(&self) -> bool {
+        std::iter::once(&self.source).chain(&self.target).any(|claim| claim.node.lock().is_dirty())
+    }
+}
+
 impl Vfs {
     /// Finds what a name stands for, and counts one reference of the kernel's.
     pub fn lookup(&self, caller: &Caller, parent: Ino, name: &OsStr) -> Result<NodeAttr> {
@@ -311,14 +317,19 @@ impl Vfs {
         let exchanged = target.as_ref().filter(|_| mode == RenameMode::Exchange);
         let displaced = self.displaced_by(&source, target.as_ref(), &to)?;
         let claims = self.claim_for_rename(&source, exchanged.or(displaced.as_ref()));
+        let spare = self.workspace.ids().artifact(self.now().wall);
+        let classes = (from_class, to_class);
+        let request = RenameRequest { from: from.clone(), to: to.clone(), mode, classes, spare };
+        if claims.any_is_dirty() {
+            // A rename that is refused must not have made a save of what is half written.
+            catalog.check_rename(&self.actor(), &request)?;
+        }
         self.save_before_rename(&claims.source, target.as_ref(), to_class)?;
         self.seal_in_place(&claims.source, to_class, &to)?;
         if let Some(claim) = claims.target.as_ref().filter(|_| exchanged.is_some()) {
             self.save_before_rename(claim, Some(&source), from_class)?;
             self.seal_in_place(claim, from_class, &from)?;
         }
-        let spare = self.workspace.ids().artifact(self.now().wall);
-        let request = RenameRequest { from, to, mode, classes: (from_class, to_class), spare };
         let renamed = catalog.rename(&self.actor(), &request)?;
         self.rebind(&claims.source, &renamed.source, &renamed.moved);
         if let (Some(claim), Some(exchanged)) = (&claims.target, &renamed.exchanged) {
