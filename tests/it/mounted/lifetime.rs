@@ -1,6 +1,7 @@
 //! The life of a mount: beginning, check-in on close, and ends that lose nothing.
 
 use std::ffi::OsStr;
+use std::process::Command;
 
 use libc::{O_CREAT, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY, SIGINT, SIGTERM};
 
@@ -310,6 +311,127 @@ fn a_mount_waits_for_the_one_before_to_end() {
     });
     ada.is_replaced();
     assert_eq!(again.read("doc.txt"), b"new");
+}
+
+/// A mount has no devices and no set-id programs, and one of one user holds its files' modes against him, unless he is root.
+#[test]
+fn a_mount_trusts_nobody_and_checks_modes() {
+    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("dir/x", b"x")]) else { return };
+    let ada = workspace.mount("ada");
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let own = mounts.lines().find(|line| line.contains(ada.at().to_str().unwrap())).unwrap();
+    let options: Vec<&str> = own.split(' ').nth(5).unwrap().split(',').collect();
+    assert!(options.contains(&"nosuid") && options.contains(&"nodev"), "{own}");
+    let app = ada.app();
+    let judged = |done| if kernel::is_root() { Ok(()) } else { done };
+    let denied = judged(Err(kernel::EACCES));
+    app.chmod(&ada.path("doc.txt"), 0o400).unwrap();
+    assert_eq!(app.open(&ada.path("doc.txt"), O_WRONLY).map(drop), denied, "write a read-only file");
+    assert_eq!(app.truncate(&ada.path("doc.txt"), 1), denied, "cut a read-only file");
+    assert_eq!(app.access(&ada.path("doc.txt"), libc::W_OK), denied, "access");
+    app.chmod(&ada.path("doc.txt"), 0o200).unwrap();
+    assert_eq!(app.open(&ada.path("doc.txt"), O_RDONLY).map(drop), denied, "read a write-only file");
+    app.chmod(&ada.path("dir"), 0o500).unwrap();
+    assert_eq!(app.save(&ada.path("dir/new"), O_CREAT, b"new"), denied, "create in a read-only directory");
+    assert_eq!(
+        app.rename(&ada.path("dir/x"), &ada.path("dir/y"), 0),
+        denied,
+        "rename in a read-only directory"
+    );
+    app.chmod(&ada.path("dir"), 0o300).unwrap();
+    assert_eq!(
+        std::fs::read_dir(ada.path("dir")).is_ok(),
+        kernel::is_root(),
+        "list a directory without the right"
+    );
+    app.chmod(&ada.path("dir"), 0o700).unwrap();
+    app.unlink(&ada.path(if kernel::is_root() { "dir/y" } else { "dir/x" })).unwrap();
+}
+
+/// While the catalog is held by another process, calls that need it wait in bounded time, answer with an error, and
+/// can't be interrupted; reading goes on, and so does all else when the catalog is free again.
+#[test]
+fn waits_are_bounded_and_not_interrupted() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    let (app, killed) = (ada.app(), ada.app());
+    let process = leasehold::sys::process_of_thread(killed.pid()).unwrap();
+    let other = rusqlite::Connection::open(workspace.dot("catalog.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| app.open(&ada.path("doc.txt"), O_WRONLY));
+        // It dies with its call, and can't tell the result.
+        scope.spawn(|| {
+            let call = std::panic::AssertUnwindSafe(|| killed.open(&ada.path("doc.txt"), O_WRONLY));
+            assert!(std::panic::catch_unwind(call).is_err(), "it was killed");
+        });
+        eventually("its call", || is_waiting(killed.pid()).then_some(()));
+        kernel::kill(i32::try_from(killed.pid()).unwrap(), libc::SIGKILL);
+        assert_eq!(ada.read("doc.txt"), b"old", "reading goes on");
+        assert!(leasehold::sys::is_alive(process), "the call is not interrupted");
+        assert_eq!(
+            waiting.join().unwrap(),
+            Err(kernel::EIO),
+            "an answer, though nobody gave the catalog back"
+        );
+    });
+    assert!(!leasehold::sys::is_alive(process));
+    other.execute_batch("ROLLBACK").unwrap();
+    app.overwrite(&ada.path("doc.txt"), b"new").unwrap();
+    ada.check_in();
+    assert_eq!(ada.read("doc.txt"), b"new");
+}
+
+/// Whether a thread of a process waits for the answer of a filesystem in user space (proc_pid_wchan(5)).
+fn is_waiting(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    tasks
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("wchan")).ok())
+        .any(|at| at.contains("request_wait_answer"))
+}
+
+/// Answers fstatfs(2) with another filesystem's number: there is no network filesystem to test on.
+const ANOTHER_FILESYSTEM: &str = r#"
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+int fstatfs(int fd, struct statfs *to) {
+    int done = syscall(SYS_fstatfs, fd, to);
+    to->f_type = strtoul(getenv("MAGIC"), NULL, 0);
+    return done;
+}
+int fstatfs64(int fd, struct statfs64 *to) { return fstatfs(fd, (struct statfs *) to); }
+"#;
+
+/// A workspace is neither made nor mounted on a network filesystem, and the refusal names it.
+#[test]
+fn a_workspace_is_on_a_local_filesystem() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let (source, library) = (workspace.beside("fs.c"), workspace.beside("fs.so"));
+    std::fs::write(&source, ANOTHER_FILESYSTEM).unwrap();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
+    assert!(built.unwrap().success());
+    let (new, at) = (workspace.beside("new"), workspace.beside("at"));
+    std::fs::create_dir(&at).unwrap();
+    // `linux/magic.h`, and `fs/smb/client/cifsglob.h` for CIFS.
+    for (magic, name) in [("0x6969", "NFS"), ("0xff534d42", "CIFS"), ("0x01021997", "9P"), ("0xef53", "")] {
+        let run = |args: &[&OsStr]| {
+            let mut command = Command::new(super::program());
+            command.args(args).env("LD_PRELOAD", &library).env("MAGIC", magic).output().unwrap()
+        };
+        let init = run(&[OsStr::new("init"), new.as_os_str()]);
+        let line = String::from_utf8_lossy(&init.stderr).into_owned();
+        assert_eq!((init.status.success(), line.contains(name)), (name.is_empty(), true), "{magic}: {line}");
+        assert_eq!(new.join(".leasehold").exists(), name.is_empty(), "{magic}");
+        if !name.is_empty() {
+            let mount = run(&[OsStr::new("mount"), workspace.root().as_os_str(), at.as_os_str()]);
+            let line = String::from_utf8_lossy(&mount.stderr).into_owned();
+            assert!(!mount.status.success() && line.contains(name), "{magic}: {line}");
+        }
+    }
+    assert!(!is_mounted(&at));
 }
 
 /// The workspace is found from the mount, an argument, the environment's directory or a parent; else that is said.

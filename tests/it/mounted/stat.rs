@@ -95,6 +95,40 @@ fn blocks_follow_from_the_size() {
     assert_eq!(blocks("doc.txt"), (1 << 15) + 1);
 }
 
+/// There is no time of last access: reading moves none, and one that is set is not kept in a version. Nor is there one of
+/// birth.
+#[test]
+fn there_is_no_time_of_access_or_birth() {
+    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("dir/x", b"x")]) else { return };
+    let ada = workspace.mount("ada");
+    let app = ada.app();
+    app.save(&ada.path("doc.txt~"), O_CREAT, b"scratch").unwrap();
+    app.save(&ada.path("draft.txt"), O_CREAT, b"draft").unwrap();
+    let times = |name: &str| {
+        let stat = fs::metadata(ada.path(name)).unwrap();
+        ((stat.atime(), stat.atime_nsec()), (stat.mtime(), stat.mtime_nsec()))
+    };
+    let names = ["doc.txt", "draft.txt", "doc.txt~", "dir"];
+    let before = names.map(times);
+    assert_eq!(before[0].0, before[0].1, "a version's is the mtime");
+    for name in ["doc.txt", "draft.txt", "doc.txt~"] {
+        app.read_file(&ada.path(name)).unwrap();
+    }
+    assert_eq!(ada.list("dir"), ["x"]);
+    assert_eq!(names.map(times), before, "reading moves nothing");
+    for name in names {
+        let birth = fs::metadata(ada.path(name)).unwrap().created();
+        assert!(birth.is_err(), "{name} was born at {birth:?}");
+    }
+    let set =
+        Command::new("touch").args(["-a", "-d", "2001-02-03 04:05:06"]).arg(ada.path("draft.txt")).status();
+    assert!(set.unwrap().success());
+    assert_ne!(times("draft.txt").0, before[1].0);
+    assert_eq!(times("draft.txt").1, before[1].1);
+    ada.check_in();
+    assert_eq!(times("draft.txt"), (before[1].1, before[1].1));
+}
+
 /// statfs(2) shows the filesystem that the workspace is on, at every file and directory.
 #[test]
 fn the_filesystem_is_the_workspaces() {
