@@ -79,6 +79,7 @@ impl Catalog {
             checking.note(&report, &overwrites)?;
             report.settled.extend(checking.drop_unchanged(&same)?);
             checking.release_leases(same.iter().chain(&changed))?;
+            checking.settle(same.iter().chain(&changed))?;
             Ok(report)
         })
     }
@@ -370,6 +371,15 @@ impl CheckingIn<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What went wrong with the selected artifacts is over, whether they were changed or not.
+    fn settle<'d>(&self, done: impl Iterator<Item = &'d Delta>) -> Result<()> {
+        let done = done.map(|delta| delta.artifact).collect();
+        events::settle_problems(self.tx, self.actor, |problem| {
+            let over = (&done, self.request.paths.as_slice());
+            deltas::is_settled(self.tx, self.actor.checkout, problem, over)
+        })
     }
 
     /// Whether a leased artifact without a draft is selected, and where the head tree has it.

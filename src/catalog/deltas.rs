@@ -1,5 +1,7 @@
 //! What a checkout does to the head tree, artifact by artifact.
 
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, OptionalExtension};
 
 use super::error::doing;
@@ -149,6 +151,15 @@ impl Catalog {
         })
     }
 
+    /// Whether a check-in would find something to do about an artifact.
+    pub fn is_changed(&self, checkout: CheckoutId, artifact: Seq) -> Result<bool> {
+        self.read(|conn| {
+            let delta = delta_of(conn, checkout, artifact)?;
+            Ok(delta
+                .is_some_and(|delta| !delta.is_scratch() && (delta.draft.is_some() || !delta.is_nothing())))
+        })
+    }
+
     /// The path of an artifact in a checkout, else in the head tree, else the last one that it is known to have had.
     pub fn any_path_of(&self, checkout: CheckoutId, artifact: Seq) -> Result<ArtifactPath> {
         self.read(|conn| any_path_of(conn, checkout, artifact))
@@ -252,15 +263,42 @@ pub(super) fn is_selected(
     delta: &Delta,
     wanted: &[ArtifactPath],
 ) -> Result<bool> {
-    if wanted.is_empty() {
+    if is_within_any(conn, checkout, delta.artifact, wanted)? {
         return Ok(true);
     }
-    let mut paths = vec![any_path_of(conn, checkout, delta.artifact)?];
+    let mut paths = Vec::new();
     if let Some(home) = delta.home().filter(|_| delta.artifact != Seq::ROOT) {
         paths.extend(view::head_path_of(conn, delta.artifact)?);
         paths.push(any_path_of(conn, checkout, home.parent)?.join(home.name));
     }
     Ok(wanted.iter().any(|wanted| paths.iter().any(|path| path.is_within(wanted))))
+}
+
+/// Whether one of some paths (none: any) is the present or last path of an artifact, or a directory above it.
+pub(super) fn is_within_any(
+    conn: &Connection,
+    checkout: CheckoutId,
+    artifact: Seq,
+    wanted: &[ArtifactPath],
+) -> Result<bool> {
+    if wanted.is_empty() {
+        return Ok(true);
+    }
+    let path = any_path_of(conn, checkout, artifact)?;
+    Ok(wanted.iter().any(|wanted| path.is_within(wanted)))
+}
+
+/// Whether a problem is settled by what was done to some artifacts, under some paths (none: any).
+pub(super) fn is_settled(
+    conn: &Connection,
+    checkout: CheckoutId,
+    problem: Option<Seq>,
+    (done, paths): (&BTreeSet<Seq>, &[ArtifactPath]),
+) -> Result<bool> {
+    match problem {
+        Some(artifact) => Ok(done.contains(&artifact) || is_within_any(conn, checkout, artifact, paths)?),
+        None => Ok(paths.is_empty() || paths.iter().any(ArtifactPath::is_root)),
+    }
 }
 
 /// Whether a checkout has a row for a name, and the version that the head's artifact had there when it was hidden.

@@ -166,6 +166,20 @@ pub(super) fn take(
     Ok(lease)
 }
 
+/// Gives the holder's own live lease its whole time again, if that is due.
+pub(super) fn renew(
+    tx: &Transaction<'_>,
+    actor: &Actor,
+    artifact: Seq,
+    lease: Lease,
+) -> Result<Option<Lease>> {
+    if !lease.is_due(actor.ttl_ms, actor.now) {
+        return Ok(None);
+    }
+    let request = LeaseRequest { holder: actor.holder.clone(), ttl_ms: actor.ttl_ms };
+    grant(tx, &lease.key, Some(artifact), &request, actor.now).map(Some)
+}
+
 /// Takes the lease on a directory and on all that lies below it: nobody else may hold or have reserved any of it.
 pub(super) fn take_subtree(tx: &Transaction<'_>, actor: &Actor, dir: Seq) -> Result<Lease> {
     let sql = format!(

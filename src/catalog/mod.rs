@@ -242,6 +242,15 @@ impl Catalog {
         Ok(value)
     }
 
+    /// Runs one transaction and takes it back: tells what would refuse it.
+    fn rehearse(&self, body: impl FnOnce(&Transaction<'_>) -> Result<()>) -> Result<()> {
+        let mut writer = self.writer.lock();
+        let tx =
+            writer.conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing("begin"))?;
+        body(&tx)?;
+        tx.rollback().map_err(doing("take a rehearsal back"))
+    }
+
     /// Runs one transaction that changes drafts. A lease that it grants survives a power cut, whatever the drafts do.
     fn write_draft<T>(
         &self,

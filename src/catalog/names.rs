@@ -122,19 +122,29 @@ impl Catalog {
 
     /// Moves a name.
     pub fn rename(&self, actor: &Actor, request: &RenameRequest) -> Result<Renamed> {
-        let RenameRequest { from, to, .. } = request;
-        let spare = (Seq(self.next_number()?), request.spare);
-        self.write_draft(actor, Durability::Grouped, |tx| {
-            let source = view::lookup(tx, actor.checkout, from)?.ok_or(CatalogError::NotFound)?;
-            let target = view::lookup(tx, actor.checkout, to)?;
-            let renaming = Renaming { tx, actor, from, to, classes: request.classes, spare };
-            match (request.mode, target) {
-                (RenameMode::NoReplace, Some(_)) => Err(CatalogError::Exists),
-                (RenameMode::Exchange, None) => Err(CatalogError::NotFound),
-                (RenameMode::Exchange, Some(target)) => renaming.exchange(source, target),
-                (_, target) => renaming.replace(source, target),
-            }
-        })
+        let seq = Seq(self.next_number()?);
+        self.write_draft(actor, Durability::Grouped, |tx| rename(tx, actor, request, seq))
+    }
+
+    /// Whether a rename would be refused now; changes nothing.
+    pub fn check_rename(&self, actor: &Actor, request: &RenameRequest) -> Result<()> {
+        let seq = Seq(self.next_number()?);
+        let rehearsed = self.rehearse(|tx| rename(tx, actor, request, seq).map(drop));
+        actor.granted.set(false);
+        rehearsed
+    }
+}
+
+fn rename(tx: &Transaction<'_>, actor: &Actor, request: &RenameRequest, seq: Seq) -> Result<Renamed> {
+    let RenameRequest { from, to, classes, spare, .. } = request;
+    let source = view::lookup(tx, actor.checkout, from)?.ok_or(CatalogError::NotFound)?;
+    let target = view::lookup(tx, actor.checkout, to)?;
+    let renaming = Renaming { tx, actor, from, to, classes: *classes, spare: (seq, *spare) };
+    match (request.mode, target) {
+        (RenameMode::NoReplace, Some(_)) => Err(CatalogError::Exists),
+        (RenameMode::Exchange, None) => Err(CatalogError::NotFound),
+        (RenameMode::Exchange, Some(target)) => renaming.exchange(source, target),
+        (_, target) => renaming.replace(source, target),
     }
 }
 

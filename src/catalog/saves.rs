@@ -35,7 +35,7 @@ pub struct Save {
 pub struct Saved {
     /// The content that the save replaced.
     pub before: Content,
-    /// The lease, if it had to be taken again because it had lapsed.
+    /// The lease, if it was renewed, or had to be taken again because it had lapsed.
     pub lease: Option<Lease>,
 }
 
@@ -118,7 +118,8 @@ fn base_of(entry: &Entry, fresh: Option<VersionNumber>) -> Option<VersionNumber>
     }
 }
 
-/// Checks that a save is still protected; takes a lapsed lease again if nobody else did and the head stayed.
+/// Checks that a save is still protected, and renews the lease if that is due; takes a lapsed one again if nobody else
+/// did and the head stayed.
 fn fence(
     tx: &Transaction<'_>,
     actor: &Actor,
@@ -126,7 +127,7 @@ fn fence(
     base: Option<VersionNumber>,
 ) -> Result<Option<Lease>> {
     let lease = leases::lease_of(tx, save.artifact)?;
-    let mine = lease.as_ref().filter(|l| l.holder == actor.holder && Some(l.generation) == save.generation);
+    let mine = lease.filter(|l| l.holder == actor.holder && Some(l.generation) == save.generation);
     match mine {
         Some(lease) if lease.is_live(actor.now) => {
             let head = view::head_of(tx, save.artifact)?.and_then(|head| head.head);
@@ -134,7 +135,7 @@ fn fence(
                 (Some(base), Some(head)) if base != head => {
                     Err(CatalogError::Stale { artifact: save.artifact, base, head })
                 }
-                _ => Ok(None),
+                _ => leases::renew(tx, actor, save.artifact, lease),
             }
         }
         _ => match leases::take(tx, actor, save.artifact, base) {

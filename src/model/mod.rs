@@ -17,6 +17,6 @@ pub use ident::{
     ArtifactId, ChangeNumber, CheckoutId, Generation, Holder, Ino, ParseHolderError, ResourceKey, Seq,
     VersionNumber,
 };
-pub use lease::{Decision, Instant, Lease, LeaseRequest, decide};
+pub use lease::{Decision, Instant, Lease, LeaseRequest, RENEW_FRACTION, decide};
 pub use name::{ArtifactPath, Name, NameError};
 pub use scratch::{AMBIGUOUS, DOCUMENTS, KnownGlob, NameClass, SCRATCH, ScratchRules};

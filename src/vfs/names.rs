@@ -22,6 +22,12 @@ struct RenameClaims {
     target: Option<Claim>,
 }
 
+impl RenameClaims {
+    fn any_is_dirty(&self) -> bool {
+        std::iter::once(&self.source).chain(&self.target).any(|claim| claim.node.lock().is_dirty())
+    }
+}
+
 impl Vfs {
     /// Finds what a name stands for, and counts one reference of the kernel's.
     pub fn lookup(&self, caller: &Caller, parent: Ino, name: &OsStr) -> Result<NodeAttr> {
@@ -190,6 +196,7 @@ impl Vfs {
         let catalog = self.workspace.catalog();
         let (id, ino) = (self.workspace.ids().artifact(self.now().wall), catalog.next_ino()?);
         let new = NewEntry { id, kind, ino, attrs, content, size, scratch };
+        let unseen = kind == Kind::File && self.check_seen_at(caller, &place, None, None)?;
         let displaced = catalog.moved_away(self.checkout, &place)?;
         let claim = displaced.as_ref().map(|displaced| self.node_of(displaced).claim());
         let entry = catalog.create_entry(&self.actor(), &place, &new)?;
@@ -199,7 +206,11 @@ impl Vfs {
         drop(claim);
         self.nodes.unswitch(entry.artifact);
         let node = self.nodes.get_or_insert(entry.ino, || Node::of(&entry, entry.attrs));
-        node.lock().lookups += 1;
+        {
+            let mut state = node.lock();
+            state.lookups += 1;
+            state.unseen = unseen;
+        }
         // A file that is opened now is checked in after it is closed.
         self.check_in_later(entry.artifact, entry.scratch);
         Ok(node)
@@ -248,7 +259,9 @@ impl Vfs {
     /// Removes a name that is no directory.
     pub fn unlink(&self, caller: &Caller, parent: Ino, name: &OsStr) -> Result<()> {
         let place = self.place_to_change(caller, parent, name)?;
-        let gone = self.workspace.catalog().unlink(&self.actor(), &place)?;
+        let catalog = self.workspace.catalog();
+        self.check_seen(caller, catalog.lookup(self.checkout, &place)?.as_ref())?;
+        let gone = catalog.unlink(&self.actor(), &place)?;
         self.after_removal(&gone);
         Ok(())
     }
@@ -292,8 +305,11 @@ impl Vfs {
         let catalog = self.workspace.catalog();
         let source = catalog.lookup(self.checkout, &from)?.ok_or(VfsError::NotFound)?;
         let target = catalog.lookup(self.checkout, &to)?;
-        self.check_seen(caller, target.as_ref())?;
+        let unseen = self.check_seen_at(caller, &to, target.as_ref(), Some(source.artifact))?;
         let to_class = self.class_under(&source, new_parent, &to)?;
+        if to_class != Scratch::No || mode == RenameMode::Exchange {
+            self.check_seen(caller, Some(&source))?;
+        }
         let from_class = match (&target, mode) {
             (Some(target), RenameMode::Exchange) => self.class_under(target, parent, &from)?,
             _ => Scratch::No,
@@ -301,14 +317,19 @@ impl Vfs {
         let exchanged = target.as_ref().filter(|_| mode == RenameMode::Exchange);
         let displaced = self.displaced_by(&source, target.as_ref(), &to)?;
         let claims = self.claim_for_rename(&source, exchanged.or(displaced.as_ref()));
+        let spare = self.workspace.ids().artifact(self.now().wall);
+        let classes = (from_class, to_class);
+        let request = RenameRequest { from: from.clone(), to: to.clone(), mode, classes, spare };
+        if claims.any_is_dirty() {
+            // A rename that is refused must not have made a save of what is half written.
+            catalog.check_rename(&self.actor(), &request)?;
+        }
         self.save_before_rename(&claims.source, target.as_ref(), to_class)?;
         self.seal_in_place(&claims.source, to_class, &to)?;
         if let Some(claim) = claims.target.as_ref().filter(|_| exchanged.is_some()) {
             self.save_before_rename(claim, Some(&source), from_class)?;
             self.seal_in_place(claim, from_class, &from)?;
         }
-        let spare = self.workspace.ids().artifact(self.now().wall);
-        let request = RenameRequest { from, to, mode, classes: (from_class, to_class), spare };
         let renamed = catalog.rename(&self.actor(), &request)?;
         self.rebind(&claims.source, &renamed.source, &renamed.moved);
         if let (Some(claim), Some(exchanged)) = (&claims.target, &renamed.exchanged) {
@@ -318,7 +339,13 @@ impl Vfs {
             self.rebind_displaced(claim, displaced)?;
         }
         drop(claims);
-        self.seen.note_author(caller, renamed.moved.artifact, self.now());
+        if unseen {
+            self.note_overwrite(renamed.moved.artifact);
+        }
+        // Who gave a version another name has not written its bytes.
+        if source.is_drafted() || source.artifact != renamed.moved.artifact {
+            self.seen.note_author(caller, renamed.moved.artifact, self.now());
+        }
         self.check_in_gone_later(renamed.source.artifact, renamed.source.scratch);
         self.check_in_later(renamed.moved.artifact, renamed.moved.scratch);
         if let Some(replaced) = renamed.replaced.filter(|replaced| replaced.ino != renamed.moved.ino) {

@@ -294,8 +294,7 @@ impl Vfs {
         };
         self.nodes.unswitch(save.artifact);
         if unseen {
-            let detail = "saved by a process that had not read the version before";
-            self.note_event(EventKind::OverwroteUnseen, save.artifact, detail);
+            self.note_overwrite(save.artifact);
         }
         if let Content::Staged(name) = &save.content {
             // The save before goes when this one is durable: until then a power cut may bring its row back.
@@ -467,7 +466,7 @@ impl Vfs {
                 _ => return Ok(()),
             }
         };
-        let stays = to != Scratch::No && !self.workspace.catalog().is_head_name(place)?;
+        let stays = to != Scratch::No && self.workspace.catalog().head_at(place)?.is_none();
         if stays || self.workspace.policy().live.is_match(&place.name) {
             return Ok(());
         }
@@ -562,6 +561,7 @@ impl Vfs {
         self.nodes.unswitch(artifact);
         self.put_aside_claimed(claim, reason);
         self.invalidate_name(artifact);
+        self.tell_attributes(claim.node.ino);
     }
 
     /// Whether what a detached node is written to in place is no draft's content any more.

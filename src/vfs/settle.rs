@@ -106,19 +106,27 @@ impl Vfs {
     }
 
     fn check_in_closed(&self, artifact: Seq) {
-        let path = match self.workspace.catalog().any_path_of(self.checkout, artifact) {
-            Ok(path) if path.is_root() => return,
-            Ok(path) => path,
-            // It came and went meanwhile.
-            Err(CatalogError::NotFound) => return,
+        let path = match self.path_to_check_in(artifact) {
+            Ok(Some(path)) => path,
+            Ok(None) => return,
             Err(error) => return self.note_problem(format!("a check-in on close failed: {error}")),
         };
         let message = format!("save {path}");
         let request = CheckInRequest { paths: vec![path.clone()], message, ..CheckInRequest::default() };
         if let Err(error) = self.check_in(&request) {
-            self.note_event(EventKind::CheckInFailed, artifact, &format!("{path}: {error}"));
-            self.note_problem(format!("{path}: check-in on close failed: {error}"));
+            tracing::warn!(%path, %error, "a check-in on close failed");
+            self.note_event(EventKind::CheckInFailed, artifact, &error.to_string());
         }
+    }
+
+    /// The path of an artifact that a check-in is due for; none where it came and went meanwhile, or went along with
+    /// another check-in.
+    fn path_to_check_in(&self, artifact: Seq) -> std::result::Result<Option<ArtifactPath>, CatalogError> {
+        let catalog = self.workspace.catalog();
+        if !catalog.is_changed(self.checkout, artifact)? {
+            return Ok(None);
+        }
+        Ok(Some(catalog.any_path_of(self.checkout, artifact)?).filter(|path| !path.is_root()))
     }
 
     /// Waits until no check-in on close is still to come.

@@ -144,6 +144,11 @@ impl App {
         self.child.id()
     }
 
+    /// stat(2) of a descriptor.
+    pub fn metadata(&self, fd: i32) -> std::fs::Metadata {
+        std::fs::metadata(format!("/proc/{}/fd/{fd}", self.pid())).unwrap()
+    }
+
     fn call(&self, call: &Call) -> Sys<Answer> {
         let mut calls = self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (input, output) = &mut *calls;

@@ -26,12 +26,14 @@ pub const EFBIG: Errno = Errno(libc::EFBIG);
 pub const EINVAL: Errno = Errno(libc::EINVAL);
 pub const EISDIR: Errno = Errno(libc::EISDIR);
 pub const EIO: Errno = Errno(libc::EIO);
+pub const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
 pub const ENODATA: Errno = Errno(libc::ENODATA);
 pub const ENOENT: Errno = Errno(libc::ENOENT);
 pub const ENOSPC: Errno = Errno(libc::ENOSPC);
 pub const ENOTDIR: Errno = Errno(libc::ENOTDIR);
 pub const ENOTEMPTY: Errno = Errno(libc::ENOTEMPTY);
 pub const ENOTSUP: Errno = Errno(libc::ENOTSUP);
+pub const ENOTTY: Errno = Errno(libc::ENOTTY);
 pub const EPERM: Errno = Errno(libc::EPERM);
 pub const EROFS: Errno = Errno(libc::EROFS);
 
@@ -234,6 +236,20 @@ pub fn removexattr(path: &Path, name: &str) -> Sys<()> {
     let (path, name) = (path_of(path), CString::new(name).unwrap());
     // SAFETY: the strings are NUL-terminated.
     done(unsafe { libc::lremovexattr(path.as_ptr(), name.as_ptr()) })
+}
+
+/// Lets the kernel forget the pages of a file that nobody has changed since they were written (posix_fadvise(2)).
+pub fn drop_pages(path: &Path) {
+    let file = std::fs::File::open(path).unwrap();
+    // SAFETY: posix_fadvise takes numbers, and the descriptor is open.
+    let error = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    assert_eq!(error, 0, "posix_fadvise of {}", path.display());
+}
+
+/// An ioctl(2) with a number as its argument.
+pub fn ioctl(fd: i32, request: libc::Ioctl, argument: libc::c_ulong) -> Sys<()> {
+    // SAFETY: the requests that tests make take numbers, or are refused before the argument is looked at.
+    done(unsafe { libc::ioctl(fd, request, argument) })
 }
 
 /// Sends a signal to one process.

@@ -3,6 +3,7 @@
 
 mod desk;
 mod reference;
+mod time;
 
 use std::sync::Arc;
 
@@ -353,6 +354,16 @@ fn unsaved_bytes_stay_with_a_moved_file() {
     use Step::{Begin, Close, Rename, Write};
     let moved = [(0, Rename { from: 1, to: 2 }), (0, Begin { name: 2 }), (0, Rename { from: 0, to: 1 })];
     run_all(&[&moved[..], &[(0, Write), (0, Close)]].concat());
+}
+
+/// A rename that is refused makes no save of what is half written: the last save stays the draft.
+#[test]
+fn a_refused_rename_saves_nothing() {
+    use Step::{Begin, Crash, Exchange, Rename, Save};
+    let half_written = [(1, Save { name: 1 }), (0, Begin { name: 0 })];
+    for refused in [Exchange { a: 1, b: 0 }, Exchange { a: 0, b: 1 }, Rename { from: 0, to: 1 }] {
+        run_all(&[&half_written[..], &[(0, refused), (0, Crash)]].concat());
+    }
 }
 
 /// A check-in after a crash releases the lease of who was writing when the daemon died.

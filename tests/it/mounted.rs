@@ -409,6 +409,11 @@ impl Mount {
         self.forget_daemon();
     }
 
+    /// Waits for the end of a daemon whose mount is gone.
+    pub fn wait_for_end(&mut self) {
+        self.forget_daemon();
+    }
+
     /// Kills the daemon as a crash would; the dead mount stays where it is.
     pub fn crash(&mut self) {
         self.signal(libc::SIGKILL);
@@ -419,8 +424,13 @@ impl Mount {
         assert!(self.daemon.is_none(), "BUG: the daemon lives");
         let (user, _) = self.holder.split_once('@').unwrap();
         let again = self.workspace.mount(user);
-        self.replaced = true;
+        self.is_replaced();
         again
+    }
+
+    /// Another mount has come to its place: this one has nothing to take away.
+    pub fn is_replaced(&mut self) {
+        self.replaced = true;
     }
 
     fn forget_daemon(&mut self) {

@@ -517,6 +517,131 @@ fn a_lapsed_lease_that_was_taken_refuses_the_old_holder() {
     assert_eq!(bob.read("doc.txt"), b"bob's");
 }
 
+/// Waits until the lease of a mount on `doc.txt` has ended.
+fn lease_ends(mount: &Mount) {
+    eventually("the lease to end", || {
+        (mount.xattr("doc.txt", "user.lease.state").as_deref() == Some("free")).then_some(())
+    });
+}
+
+/// The kinds of problems that `status` tells of.
+fn problems(mount: &Mount) -> Vec<String> {
+    let status = mount.status();
+    let problems = status["problems"].as_array().unwrap().iter();
+    problems.map(|problem| problem.as_str().unwrap().split(':').next().unwrap().to_owned()).collect()
+}
+
+/// A lost lease is told by whichever call comes next, and by `status` until the next check-in or revert, whatever
+/// either of them has to do, and over a remount.
+#[test]
+fn a_loss_is_told_until_the_next_check_in_or_revert() {
+    use crate::agent::App;
+    type Next = fn(&App, i32) -> kernel::Sys<()>;
+    let ways: [(&str, Next, &[&str]); 3] = [
+        ("write", |app, fd| app.write(fd, b" more"), &["checkin", "-m", "nothing to do"]),
+        ("fsync", App::fsync, &["revert", "doc.txt"]),
+        ("close", App::close, &["revert", "."]),
+    ];
+    for (call, next, settled_by) in ways {
+        let Some(workspace) = Workspace::with_document() else { return };
+        workspace.set_policy("on_unresolved_writer = \"take\"\n");
+        let (ada, bob) = (workspace.mount_with("ada", &["--ttl", "1s"]), workspace.mount("bob"));
+        let app = ada.app();
+        let fd = app.open(&ada.path("doc.txt"), O_WRONLY | O_TRUNC).unwrap();
+        app.write(fd, b"ada's").unwrap();
+        lease_ends(&ada);
+        bob_takes_over(&bob, b"bob's");
+        assert_eq!(problems(&ada), [""; 0], "nobody has noticed");
+        assert_eq!(next(&app, fd), Err(EBUSY), "{call}");
+        drop(app);
+        assert_eq!(problems(&ada), ["lease-lost"], "{call}");
+        ada.unmount();
+        let copies = workspace.recovered();
+        assert!(copies.iter().any(|copy| workspace.restore_recovered(copy) == b"ada's"), "{call}");
+        let ada = workspace.mount("ada");
+        assert_eq!(problems(&ada), ["lease-lost"], "{call}, mounted again");
+        ada.run(settled_by).ok();
+        assert_eq!(problems(&ada), [""; 0], "after {settled_by:?}");
+        assert_eq!(workspace.recovered(), copies, "they stay");
+    }
+}
+
+/// A loss under bytes that are saved already harms nobody: the close succeeds, and the draft stays, stale or not.
+#[test]
+fn a_loss_after_the_save_is_none() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let (ada, bob) = (workspace.mount_with("ada", &["--ttl", "1s"]), workspace.mount("bob"));
+    let app = ada.app();
+    let fd = app.open(&ada.path("doc.txt"), O_WRONLY | O_TRUNC).unwrap();
+    app.write(fd, b"ada's").unwrap();
+    app.fsync(fd).unwrap();
+    bob_takes_over(&bob, b"bob's");
+    app.close(fd).unwrap();
+    assert_eq!((ada.read("doc.txt"), problems(&ada)), (b"ada's".to_vec(), Vec::new()));
+    assert_eq!(workspace.recovered(), [serde_json::Value::Null; 0]);
+}
+
+/// A check-in of what an application has written in part is refused as a whole; the rest can be checked in by its name.
+#[test]
+fn a_check_in_waits_for_unsaved_bytes() {
+    let Some(workspace) = Workspace::with(&[("dir/doc.txt", b"old"), ("other.txt", b"old")]) else { return };
+    let ada = workspace.mount("ada");
+    let (app, doc) = (ada.app(), ada.path("dir/doc.txt"));
+    app.overwrite(&ada.path("other.txt"), b"saved").unwrap();
+    let fd = app.open(&doc, O_RDWR).unwrap();
+    app.write(fd, b"new").unwrap();
+    for paths in [&[][..], &["dir"], &["dir/doc.txt"], &["other.txt", "dir"]] {
+        let line = ada.run(&[&["checkin", "-m", "refused"], paths].concat()).refused(1);
+        assert!(line.contains("dir/doc.txt") && line.contains("save or close"), "{line}");
+    }
+    assert_eq!(
+        (workspace.log(".").len(), ada.drafts()),
+        (1, vec!["other.txt".to_owned()]),
+        "nothing has changed"
+    );
+    assert_eq!(ada.xattr("other.txt", "user.lease.state").as_deref(), Some("mine"));
+    ada.run(&["checkin", "-m", "the other", "other.txt"]).ok();
+    app.fsync(fd).unwrap();
+    ada.run(&["checkin", "-m", "saved and open"]).ok();
+    app.write_at(fd, 0, b"NEW").unwrap();
+    ada.run(&["checkin", "-m", "refused"]).refused(1);
+    assert_eq!(ada.xattr("dir/doc.txt", "user.lease.state").as_deref(), Some("mine"), "the writer goes on");
+    app.close(fd).unwrap();
+    ada.check_in();
+    let versions = ["old", "new", "NEW"];
+    for (number, bytes) in versions.iter().enumerate() {
+        assert_eq!(ada.run(&["cat", &format!("dir/doc.txt@@{}", number + 1)]).ok(), *bytes);
+    }
+    assert_eq!(workspace.recovered(), [serde_json::Value::Null; 0]);
+}
+
+/// What goes along with a selected file may be half written: its last save goes, and its writer goes on.
+#[test]
+fn what_goes_along_may_be_unsaved() {
+    let Some(workspace) = Workspace::with(&[("a.txt", b"a"), ("b.txt", b"b")]) else { return };
+    let (ada, bob) = (workspace.mount("ada"), workspace.mount("bob"));
+    let app = ada.app();
+    app.rename(&ada.path("b.txt"), &ada.path("c.txt"), 0).unwrap();
+    app.rename(&ada.path("a.txt"), &ada.path("b.txt"), 0).unwrap();
+    let fd = app.open(&ada.path("a.txt"), O_RDWR | O_CREAT).unwrap();
+    app.write(fd, b"half").unwrap();
+    let other = app.open(&ada.path("c.txt"), O_RDWR).unwrap();
+    app.write(other, b"half").unwrap();
+    let ran = ada.run(&["checkin", "-m", "b.txt alone", "b.txt"]);
+    assert!([0, 1].contains(&ran.status), "{}", ran.stderr);
+    for fd in [fd, other] {
+        app.write(fd, b" and half").unwrap();
+        app.close(fd).unwrap();
+    }
+    for name in ["a.txt", "c.txt"] {
+        assert_eq!(ada.read(name), b"half and half", "{name}");
+    }
+    ada.check_in();
+    eventually("all", || (bob.list("") == ["a.txt", "b.txt", "c.txt"]).then_some(()));
+    eventually("both", || (bob.read("c.txt") == b"half and half").then_some(()));
+    assert_eq!(workspace.recovered(), [serde_json::Value::Null; 0]);
+}
+
 /// Who has unsaved bytes keeps others out though the lease has ended; what he saves then is his draft.
 #[test]
 fn unsaved_bytes_keep_a_lapsed_lease_closed() {

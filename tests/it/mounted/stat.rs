@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
 
 use libc::{O_CREAT, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
 
@@ -12,6 +14,138 @@ use crate::kernel;
 fn stat(mount: &Mount, name: &str) -> (u64, i64, i64, u64, u32) {
     let stat = fs::symlink_metadata(mount.path(name)).unwrap();
     (stat.ino(), stat.mtime(), stat.mtime_nsec(), stat.size(), stat.mode())
+}
+
+fn links(mount: &Mount, name: &str) -> u64 {
+    fs::symlink_metadata(mount.path(name)).unwrap().nlink()
+}
+
+/// A directory has two links and one for each directory in it, as this checkout sees it; everything else has one.
+#[test]
+fn links_are_counted_as_the_checkout_sees_them() {
+    let Some(workspace) = Workspace::with(&[("dir/a/x", b"x"), ("dir/b/x", b"x"), ("dir/doc", b"x")]) else {
+        return;
+    };
+    let (ada, bob) = (workspace.mount("ada"), workspace.mount("bob"));
+    let app = ada.app();
+    assert_eq!(["dir", "dir/a", "dir/doc", ""].map(|name| links(&ada, name)), [4, 2, 1, 3]);
+    kernel::mkdir(&ada.path("dir/new")).unwrap();
+    kernel::mkdir(&ada.path("dir/doc.txt.d")).unwrap();
+    app.save(&ada.path("dir/new.txt"), O_CREAT, b"new").unwrap();
+    std::os::unix::fs::symlink("a", ada.path("dir/link")).unwrap();
+    assert_eq!(["dir", "dir/new", "dir/new.txt", "dir/link"].map(|name| links(&ada, name)), [6, 2, 1, 1]);
+    app.rename(&ada.path("dir/a"), &ada.path("moved"), 0).unwrap();
+    app.unlink(&ada.path("dir/b/x")).unwrap();
+    kernel::rmdir(&ada.path("dir/b")).unwrap();
+    kernel::rmdir(&ada.path("dir/doc.txt.d")).unwrap();
+    assert_eq!((links(&ada, "dir"), links(&ada, "")), (3, 4));
+    assert_eq!((links(&bob, "dir"), links(&bob, "")), (4, 3), "the head tree's");
+    ada.check_in();
+    assert_eq!((links(&ada, "dir"), links(&ada, "")), (3, 4));
+    eventually("the change", || (links(&bob, "dir") == 3 && links(&bob, "") == 4).then_some(()));
+}
+
+/// An open file that has no name any more has no link, whoever took the name: this mount or another's check-in.
+#[test]
+fn files_without_a_name_have_no_link() {
+    let Some(workspace) = Workspace::with(&[
+        ("unlinked", b"x"),
+        ("replaced", b"x"),
+        ("elsewhere-deleted", b"x"),
+        ("elsewhere-replaced", b"x"),
+    ]) else {
+        return;
+    };
+    let (ada, bob) = (workspace.mount("ada"), workspace.mount("bob"));
+    let (app, other) = (ada.app(), bob.app());
+    let open = |name: &str| app.open(&ada.path(name), O_RDONLY).unwrap();
+    let unlinked = open("unlinked");
+    app.unlink(&ada.path("unlinked")).unwrap();
+    let replaced = open("replaced");
+    app.save(&ada.path("temporary"), O_CREAT, b"new").unwrap();
+    let draft = app.open(&ada.path("temporary"), O_RDWR).unwrap();
+    app.rename(&ada.path("temporary"), &ada.path("replaced"), 0).unwrap();
+    assert_eq!([unlinked, replaced, draft].map(|fd| app.metadata(fd).nlink()), [0, 0, 1]);
+    app.unlink(&ada.path("replaced")).unwrap();
+    assert_eq!(app.metadata(draft).nlink(), 0);
+    let far = [open("elsewhere-deleted"), open("elsewhere-replaced")];
+    assert_eq!(far.map(|fd| app.metadata(fd).nlink()), [1, 1]);
+    other.unlink(&bob.path("elsewhere-deleted")).unwrap();
+    other.overwrite(&bob.path("elsewhere-replaced"), b"bob's").unwrap();
+    bob.check_in();
+    eventually("the change", || (ada.read("elsewhere-replaced") == b"bob's").then_some(()));
+    eventually("no link", || (far.map(|fd| app.metadata(fd).nlink()) == [0, 0]).then_some(()));
+    assert_eq!(links(&ada, "elsewhere-replaced"), 1);
+}
+
+/// The number of blocks follows from the size, for versions, drafts and scratch, with holes or without.
+#[test]
+fn blocks_follow_from_the_size() {
+    let Some(workspace) = Workspace::with(&[("doc.txt", &[b'x'; 1025])]) else { return };
+    let ada = workspace.mount("ada");
+    let app = ada.app();
+    let blocks = |name: &str| fs::metadata(ada.path(name)).unwrap().blocks();
+    assert_eq!(blocks("doc.txt"), 3);
+    for (name, size) in [("doc.txt", 0), ("doc.txt", 512), ("doc.txt~", 1 << 20), ("doc.txt", (1 << 24) + 1)]
+    {
+        app.save(&ada.path(name), O_CREAT, b"").unwrap();
+        app.truncate(&ada.path(name), size).unwrap();
+        assert_eq!(blocks(name), size.unsigned_abs().div_ceil(512), "{name} of {size} bytes");
+    }
+    ada.check_in();
+    assert_eq!(blocks("doc.txt"), (1 << 15) + 1);
+}
+
+/// There is no time of last access: reading moves none, and one that is set is not kept in a version. Nor is there one of
+/// birth.
+#[test]
+fn there_is_no_time_of_access_or_birth() {
+    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("dir/x", b"x")]) else { return };
+    let ada = workspace.mount("ada");
+    let app = ada.app();
+    app.save(&ada.path("doc.txt~"), O_CREAT, b"scratch").unwrap();
+    app.save(&ada.path("draft.txt"), O_CREAT, b"draft").unwrap();
+    let times = |name: &str| {
+        let stat = fs::metadata(ada.path(name)).unwrap();
+        ((stat.atime(), stat.atime_nsec()), (stat.mtime(), stat.mtime_nsec()))
+    };
+    let names = ["doc.txt", "draft.txt", "doc.txt~", "dir"];
+    let before = names.map(times);
+    assert_eq!(before[0].0, before[0].1, "a version's is the mtime");
+    for name in ["doc.txt", "draft.txt", "doc.txt~"] {
+        app.read_file(&ada.path(name)).unwrap();
+    }
+    assert_eq!(ada.list("dir"), ["x"]);
+    assert_eq!(names.map(times), before, "reading moves nothing");
+    for name in names {
+        let birth = fs::metadata(ada.path(name)).unwrap().created();
+        assert!(birth.is_err(), "{name} was born at {birth:?}");
+    }
+    let set =
+        Command::new("touch").args(["-a", "-d", "2001-02-03 04:05:06"]).arg(ada.path("draft.txt")).status();
+    assert!(set.unwrap().success());
+    assert_ne!(times("draft.txt").0, before[1].0);
+    assert_eq!(times("draft.txt").1, before[1].1);
+    ada.check_in();
+    assert_eq!(times("draft.txt"), (before[1].1, before[1].1));
+}
+
+/// statfs(2) shows the filesystem that the workspace is on, at every file and directory.
+#[test]
+fn the_filesystem_is_the_workspaces() {
+    let Some(workspace) = Workspace::with(&[("dir/doc.txt", b"x")]) else { return };
+    let ada = workspace.mount("ada");
+    let below = sizes_of_filesystem(&workspace.root());
+    for name in ["", "dir", "dir/doc.txt"] {
+        assert_eq!(sizes_of_filesystem(&ada.path(name)), below, "{name}");
+    }
+}
+
+/// Block size, blocks, and the longest name; what is free changes all the time.
+fn sizes_of_filesystem(path: &Path) -> String {
+    let output = Command::new("stat").args(["-f", "-c", "%S %b %l"]).arg(path).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Versions keep inode, times and mode over a remount.

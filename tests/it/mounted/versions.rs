@@ -1,13 +1,13 @@
 //! Versions never change: whatever descriptors, mappings and the disk do.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use libc::{O_CREAT, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
 
 use super::{Mount, Workspace, eventually};
-use crate::kernel::{EBUSY, EIO};
+use crate::kernel::{self, EBUSY, EIO};
 
 /// Runs `write` on a descriptor of version 1, and looks that version 1 and its blob are as they were.
 fn assert_version_survives(write: impl FnOnce(&crate::agent::App, &Mount, i32)) {
@@ -289,4 +289,61 @@ fn an_old_version_can_be_restored() {
     assert_eq!(ada.read("doc.txt"), b"old");
     ada.check_in();
     assert_eq!(ada.xattr("doc.txt", "user.artifact.version").as_deref(), Some("3"));
+}
+
+/// How many bytes a daemon has read from files so far, passed through or not: `rchar` of proc_pid_io(5).
+fn bytes_read_by(mount: &Mount) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{}/io", mount.daemon().pid)).unwrap();
+    io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+}
+
+/// Where `status` says passthrough, a version's bytes come from the file below, and the daemon reads none of them;
+/// elsewhere, and of drafts always, it reads each byte. What is read is the same.
+#[test]
+fn reads_pass_as_status_says() {
+    const SIZE: usize = 1 << 20;
+    let content: Vec<u8> = (0..SIZE).map(|at| (at / 4096 % 251) as u8).collect();
+    let Some(workspace) = Workspace::with(&[("doc.txt", &content), ("draft.txt", b"old")]) else { return };
+    let ada = workspace.mount("ada");
+    let app = ada.app();
+    app.overwrite(&ada.path("draft.txt"), &content).unwrap();
+    ada.run(&["settle"]).ok();
+    let passes = ada.status()["mount"]["reads"] == "passthrough";
+    for (name, passes) in [("doc.txt", passes), ("draft.txt", false)] {
+        let fd = app.open(&ada.path(name), O_RDONLY).unwrap();
+        // A draft's are those that its writer left.
+        kernel::drop_pages(&ada.path(name));
+        let before = bytes_read_by(&ada);
+        for offset in [0, 3, 1, 2].map(|quarter| quarter * SIZE / 4) {
+            let part = app.read(fd, offset as i64, SIZE / 4).unwrap();
+            assert!(part == content[offset..offset + SIZE / 4], "{name} at {offset}");
+        }
+        let read = bytes_read_by(&ada) - before;
+        assert_eq!(read < SIZE as u64 / 2, passes, "the daemon read {read} bytes of {name}");
+        app.close(fd).unwrap();
+    }
+}
+
+/// Opening copies nothing; the first byte that is written copies the version, whose blob stays as it is.
+#[test]
+fn the_first_write_copies() {
+    const SIZE: u64 = 4 << 20;
+    let content = vec![b'x'; SIZE as usize];
+    let Some(workspace) = Workspace::with(&[("doc.txt", &content)]) else { return };
+    let ada = workspace.mount("ada");
+    let (app, before) = (ada.app(), workspace.objects());
+    let working = || -> Vec<u64> {
+        let files = fs::read_dir(workspace.dot("staging")).unwrap();
+        files.map(|file| file.unwrap().metadata().unwrap().blocks() * 512).collect()
+    };
+    let fd = app.open(&ada.path("doc.txt"), O_RDWR).unwrap();
+    app.read(fd, 0, 4096).unwrap();
+    assert_eq!(working(), [0; 0], "opening and reading copy nothing");
+    app.write_at(fd, SIZE as i64 / 2, b"y").unwrap();
+    let taken = working();
+    assert!(taken.len() == 1 && taken[0] >= SIZE, "the whole of it: {taken:?}");
+    app.write_at(fd, 0, b"y").unwrap();
+    assert_eq!(working().len(), 1, "the second write copies nothing");
+    assert_eq!(workspace.objects(), before);
+    app.close(fd).unwrap();
 }
