@@ -9,7 +9,7 @@ use crate::engine::{
     CheckInReport, CheckInRequest, CheckoutOps, Detached, EngineError, RevertReport, SettleReport,
     StatusReport,
 };
-use crate::model::{ArtifactPath, Content, Ino, Lease, Scratch, Seq, VersionInfo, VersionNumber};
+use crate::model::{ArtifactPath, Ino, Lease, Scratch, Seq, VersionInfo, VersionNumber};
 
 type OpsResult<T> = std::result::Result<T, EngineError>;
 
@@ -70,7 +70,7 @@ impl Vfs {
                 Vec::new()
             }
         };
-        if let Err(error) = self.workspace.catalog().sync() {
+        if let Err(error) = self.sync_saves() {
             self.note_problem(format!("the catalog could not be synced: {error}"));
         }
         let open = left.iter().map(|path| {
@@ -88,9 +88,6 @@ impl Vfs {
             self.release(handle);
         }
         let left = self.drain();
-        for file in self.publisher.take_all_leftovers() {
-            self.delete_files(&Content::Staged(file), None);
-        }
         self.publisher.stop();
         left
     }
