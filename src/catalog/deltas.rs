@@ -128,10 +128,13 @@ impl Catalog {
         })
     }
 
-    /// The contents of a checkout that are files of `staging/` or `scratch/`, with their artifacts; scratch included.
+    /// The contents of a checkout that are files of `staging/` or `scratch/`, with their artifacts; scratch included, and
+    /// what drafts fall back to if their last saves are lost.
     pub fn draft_files(&self, checkout: CheckoutId) -> Result<Vec<(Seq, Content)>> {
         let sql = "SELECT artifact, staged, direct FROM draft
-            WHERE checkout = ?1 AND (staged IS NOT NULL OR direct IS NOT NULL) ORDER BY artifact";
+            WHERE checkout = ?1 AND (staged IS NOT NULL OR direct IS NOT NULL)
+            UNION ALL SELECT artifact, old_staged, NULL FROM draft WHERE checkout = ?1 AND old_staged IS NOT NULL
+            ORDER BY artifact";
         self.read(|conn| {
             many(conn, "list draft files", sql, [checkout.0], |row| {
                 let staged: Option<String> = row.get(1)?;

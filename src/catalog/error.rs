@@ -21,6 +21,14 @@ pub enum CatalogError {
         /// SQLite's error.
         source: rusqlite::Error,
     },
+    /// The filesystem that it is on can't be told from others.
+    #[error("can't examine {}", path.display())]
+    Examine {
+        /// The directory.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
     /// The file is an empty database: what it held is gone.
     #[error("{} is empty: bring it back from a backup", path.display())]
     NotACatalog {

@@ -24,6 +24,7 @@ mod rows;
 mod saves;
 mod schema;
 mod stamps;
+mod unsynced;
 mod view;
 
 #[cfg(test)]
@@ -49,6 +50,7 @@ pub use recovery::RecoveryRow;
 pub use revert::RevertedItem;
 pub use saves::{AttrChange, Save, Saved};
 pub use stamps::StampRow;
+pub use unsynced::{Unsynced, UnsyncedSave};
 
 use crate::ids::Ids;
 use crate::model::{ArtifactId, Attrs, CheckoutId, Entry, Holder, Ino, Instant, Kind, Layer, Name, Seq};
@@ -120,6 +122,8 @@ pub struct Catalog {
     writer: Mutex<Writer>,
     readers: Mutex<Vec<Connection>>,
     numbers: Mutex<std::ops::Range<i64>>,
+    /// Tells this life of the catalog's filesystem from others of the same boot.
+    life: i64,
 }
 
 struct Writer {
@@ -166,6 +170,7 @@ impl Catalog {
             writer: Mutex::new(writer),
             readers: Mutex::default(),
             numbers: Mutex::new(0..0),
+            life: unsynced::life_of(path)?,
         })
     }
 

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::error::{CatalogError, doing};
 
 /// The migrations, oldest first.
-const MIGRATIONS: &[&str] = &[FIRST];
+const MIGRATIONS: &[&str] = &[FIRST, UNSYNCED_SAVES];
 
 const FIRST: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -195,6 +195,19 @@ CREATE TABLE stamp (
   mtime  INTEGER NOT NULL,
   ctime  INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+";
+
+/// A save whose file may not be on the disk: in which life of the filesystem it was written, since when (by that boot's
+/// clock) the draft has had no content that is, and the last one that it had.
+const UNSYNCED_SAVES: &str = "
+ALTER TABLE draft ADD COLUMN unsynced INTEGER;
+ALTER TABLE draft ADD COLUMN unsynced_since INTEGER;
+ALTER TABLE draft ADD COLUMN old_digest BLOB;
+ALTER TABLE draft ADD COLUMN old_staged TEXT;
+ALTER TABLE draft ADD COLUMN old_target BLOB;
+ALTER TABLE draft ADD COLUMN old_size INTEGER;
+ALTER TABLE draft ADD COLUMN old_mtime INTEGER;
+CREATE INDEX draft_old_staged ON draft (old_staged) WHERE old_staged IS NOT NULL;
 ";
 
 /// Whether a database was ever made a catalog.

@@ -27,6 +27,7 @@ impl Workspace {
     /// The checkout of a holder, made if there is none; the caller has seen that no live process has it mounted.
     pub fn detached(self: &Arc<Self>, holder: &Holder, ttl_ms: i64) -> Result<Detached> {
         let checkout = self.in_catalog(self.catalog().checkout(holder))?;
+        self.take_back_lost_saves(checkout, holder)?;
         Ok(Detached { workspace: self.clone(), checkout, holder: holder.clone(), ttl_ms })
     }
 }
@@ -193,6 +194,12 @@ impl Workspace {
         let draft = draft.ok_or_else(|| EngineError::Refused(format!("{path}: no draft to save")))?;
         if draft.kind == Kind::Directory {
             return Err(EngineError::Refused(format!("{path}: is a directory")));
+        }
+        if let Content::Staged(file) = &draft.content {
+            // Another name is no reason to forget what comes back if the bytes are lost: so they are brought to safety.
+            for published in self.publish(&[sealed_save(actor, draft, file)])? {
+                published?;
+            }
         }
         let place = self.place_for(actor.checkout, new)?;
         let entry = self.new_entry(draft.kind, draft.attrs, Content::None, 0)?;

@@ -14,6 +14,7 @@ mod layout;
 mod leases;
 mod mounts;
 mod ops;
+mod powercut;
 mod publish;
 mod recovery;
 mod staging;

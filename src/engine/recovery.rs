@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use super::files::{file_error, remove_file, sync_dir};
 use super::{EngineError, RecoveryCopy, Result, ScratchName, StagingName, StagingRole, Workspace};
 use crate::blobs::BlobStore;
-use crate::catalog::{EventKind, NewEvent, RecoveryRow, StagedSave};
+use crate::catalog::{EventKind, NewEvent, Place, RecoveryRow, StagedSave};
 use crate::model::{
-    ArtifactId, ArtifactPath, CheckoutId, Content, Digest, Holder, Seq, Timestamp, VersionNumber,
+    ArtifactId, ArtifactPath, CheckoutId, Content, Digest, Holder, Scratch, Seq, Timestamp, VersionNumber,
 };
 
 /// What is known of bytes that are put aside.
@@ -76,12 +76,14 @@ impl Workspace {
     pub fn recover_checkout(&self, checkout: CheckoutId) -> Result<Vec<RecoveryCopy>> {
         let holder = self.in_catalog(self.catalog().checkout_holder(checkout))?;
         let holder = holder.ok_or_else(|| EngineError::NotFound(ArtifactPath::root()))?;
+        let mut copies = self.take_back_lost_saves(checkout, &holder)?;
         self.finish_publishing(checkout, &holder)?;
         let files = self.in_catalog(self.catalog().draft_files(checkout))?;
         self.note_sizes_in_place(checkout, &files)?;
+        self.drop_dangling(checkout, &holder, &files)?;
         let named: HashSet<String> = files.into_iter().filter_map(|(_, content)| file_of(content)).collect();
         let recovering = Recovering { workspace: self, checkout, holder, named };
-        let mut copies = recovering.relist()?;
+        copies.extend(recovering.relist()?);
         copies.extend(recovering.salvage_staging()?);
         copies.extend(recovering.salvage_scratch()?);
         Ok(copies)
@@ -100,7 +102,7 @@ impl Workspace {
             if stored {
                 self.in_catalog(self.catalog().publish_noted(&[save.file]))?;
             } else {
-                self.report_lost(&save, holder)?;
+                self.report_lost(save.artifact, holder, &format!("the save {} is gone", save.file))?;
             }
         }
         self.in_catalog(self.catalog().forget_stray_digests())
@@ -131,12 +133,32 @@ impl Workspace {
         Ok(true)
     }
 
-    fn report_lost(&self, save: &StagedSave, holder: &Holder) -> Result<()> {
-        let detail = format!("the save {} is gone", save.file);
-        tracing::error!(artifact = save.artifact.0, file = save.file, "the file of a save is gone");
+    /// Forgets scratch names whose file is gone, which their applications had removed or renamed just before a power cut;
+    /// says so of a `live` draft.
+    fn drop_dangling(&self, checkout: CheckoutId, holder: &Holder, files: &[(Seq, Content)]) -> Result<()> {
+        for (artifact, content) in files {
+            let Content::Direct(file) = content else { continue };
+            if self.layout().scratch().join(file).exists() {
+                continue;
+            }
+            let entry = self.in_catalog(self.catalog().entry_of(checkout, *artifact))?;
+            match entry.filter(|entry| entry.scratch != Scratch::No) {
+                Some(entry) => {
+                    let actor = self.actor(checkout, holder, self.policy().ttl_ms, (0, 0));
+                    let place = Place { parent: entry.parent, name: entry.name };
+                    self.in_catalog(self.catalog().unlink(&actor, &place))?;
+                }
+                None => self.report_lost(*artifact, holder, &format!("the file {file} is gone"))?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn report_lost(&self, artifact: Seq, holder: &Holder, detail: &str) -> Result<()> {
+        tracing::error!(artifact = artifact.0, "{detail}");
         let (at, kind) = (self.now().wall, EventKind::PublishFailed);
-        let (artifact, holder) = (Some(save.artifact), Some(holder));
-        self.in_catalog(self.catalog().note(&NewEvent { at, kind, artifact, holder, detail: &detail }))
+        let (artifact, holder) = (Some(artifact), Some(holder));
+        self.in_catalog(self.catalog().note(&NewEvent { at, kind, artifact, holder, detail }))
     }
 }
 

@@ -546,9 +546,9 @@ impl Vfs {
     /// Closes a directory.
     pub fn releasedir(&self, _handle: Handle) {}
 
-    /// Makes the names of a directory survive a power cut.
+    /// Makes the names of a directory survive a power cut, with what was saved under them.
     pub fn fsyncdir(&self, _ino: Ino) -> Result<()> {
-        self.workspace.catalog().sync().map_err(VfsError::from)
+        self.sync_saves().map_err(VfsError::from)
     }
 
     /// Sizes and free space of the filesystem that the workspace is on.

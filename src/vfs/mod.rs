@@ -11,6 +11,7 @@ mod leasing;
 mod names;
 mod node;
 mod ops;
+mod powercut;
 mod publisher;
 mod saving;
 mod seen;
@@ -191,6 +192,7 @@ pub struct Vfs {
     passthrough: AtomicBool,
     pending: settle::Pending,
     publisher: Arc<publisher::Queue>,
+    trash: powercut::Trash,
     follower: sync::Follower,
     synced_boot_ms: AtomicI64,
     /// The artifacts whose unsaved bytes the catalog knows of.
@@ -245,6 +247,7 @@ impl Vfs {
             passthrough: AtomicBool::new(false),
             pending: settle::Pending::default(),
             publisher: Arc::default(),
+            trash: powercut::Trash::default(),
             follower,
             synced_boot_ms: AtomicI64::new(0),
             noted_writers: Mutex::default(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::attr::{EXECUTE, WRITE};
 use super::node::{Claim, Fate, Node};
 use super::{Caller, DirEntry, NodeAttr, OpenRequest, Opened, Result, Vfs, VfsError};
-use crate::catalog::{NewEntry, Place, RenameMode, RenameRequest};
+use crate::catalog::{NewEntry, Place, RenameMode, RenameRequest, Renamed};
 use crate::model::{Attrs, Content, Entry, Ino, Kind, Name, NameClass, NameError, Scratch, Seq};
 
 /// How many entries of a directory are read at a time.
@@ -282,7 +282,7 @@ impl Vfs {
         let working = self.nodes.switched(gone.artifact);
         self.nodes.unswitch(gone.artifact);
         let node = working.or_else(|| self.nodes.get(gone.ino));
-        let Some(node) = node else { return self.delete_files(&gone.content, None) };
+        let Some(node) = node else { return self.drop_content(gone.content.clone(), gone.scratch) };
         let claim = node.claim();
         {
             let mut state = claim.node.lock();
@@ -338,6 +338,7 @@ impl Vfs {
         if let (Some(claim), Some(displaced)) = (&claims.target, &displaced) {
             self.rebind_displaced(claim, displaced)?;
         }
+        let synced = self.sync_renamed(&claims.source, &renamed);
         drop(claims);
         if unseen {
             self.note_overwrite(renamed.moved.artifact);
@@ -351,7 +352,16 @@ impl Vfs {
         if let Some(replaced) = renamed.replaced.filter(|replaced| replaced.ino != renamed.moved.ino) {
             self.after_removal(&replaced);
         }
-        Ok(())
+        synced
+    }
+
+    /// Lets what came to a document's name survive a power cut, if it is time.
+    fn sync_renamed(&self, claim: &Claim, renamed: &Renamed) -> Result<()> {
+        if renamed.exchanged.is_none() {
+            claim.node.lock().unsynced_since_ms = renamed.unsynced_since_ms;
+        }
+        let is_save = renamed.moved.kind == Kind::File && renamed.moved.scratch == Scratch::No;
+        if is_save && self.is_due_on_disk(&claim.node) { self.sync_saved(claim) } else { Ok(()) }
     }
 
     /// Claims the nodes that a rename changes, in the order of their numbers, so that two exchanges can't wait for each

@@ -34,6 +34,8 @@ pub(super) struct State {
     pub content: Content,
     /// How many bytes the last save has.
     pub content_size: u64,
+    /// Since when the name has had no save that is known to be on the disk, by the boot's clock; none if it has one.
+    pub unsynced_since_ms: Option<i64>,
     pub scratch: Scratch,
     /// The version that the content is or was made on.
     pub base: Option<VersionNumber>,
@@ -134,6 +136,7 @@ impl Node {
             size: entry.size,
             content: entry.content.clone(),
             content_size: entry.size,
+            unsynced_since_ms: None,
             scratch: entry.scratch,
             base: entry.base(),
             drafted: entry.is_drafted(),

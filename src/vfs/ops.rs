@@ -10,7 +10,7 @@ use crate::engine::{
     StatusReport,
 };
 use crate::model::{
-    ArtifactId, ArtifactPath, Content, Generation, Ino, Lease, Scratch, Seq, VersionInfo, VersionNumber,
+    ArtifactId, ArtifactPath, Generation, Ino, Lease, Scratch, Seq, VersionInfo, VersionNumber,
 };
 
 type OpsResult<T> = std::result::Result<T, EngineError>;
@@ -72,7 +72,7 @@ impl Vfs {
                 Vec::new()
             }
         };
-        if let Err(error) = self.workspace.catalog().sync() {
+        if let Err(error) = self.sync_saves() {
             self.note_problem(format!("the catalog could not be synced: {error}"));
         }
         let open = left.iter().map(|path| {
@@ -90,9 +90,6 @@ impl Vfs {
             self.release(handle);
         }
         let left = self.drain();
-        for file in self.publisher.take_all_leftovers() {
-            self.delete_files(&Content::Staged(file), None);
-        }
         self.publisher.stop();
         left
     }

@@ -14,7 +14,6 @@ use super::node::{Claim, Fate, HeldLease, Node, Working};
 use super::publisher::SealedSave;
 use super::{Caller, Handle, Result, Vfs, VfsError};
 use crate::catalog::{CatalogError, Durability, EventKind, Place, Save, Saved};
-use crate::config::CloseDurability;
 use crate::engine::{RecoveryMeta, ScratchName, StagingName, StagingRole};
 use crate::model::{Content, Entry, Ino, Kind, Scratch, Seq, VersionNumber};
 use crate::sys;
@@ -38,7 +37,7 @@ impl Vfs {
             return Ok(());
         }
         let saved = self.save_opened(&open, Closing::Flush)?;
-        if saved && self.workspace.policy().close == CloseDurability::Durable {
+        if saved && self.is_due_on_disk(&open.node) {
             return self.save(&open.node, Closing::Sync);
         }
         Ok(())
@@ -46,8 +45,8 @@ impl Vfs {
 
     /// Whether closing may take longer than a commit without a sync.
     pub fn flush_may_block(&self, handle: Handle) -> bool {
-        let durable = self.workspace.policy().close == CloseDurability::Durable;
-        durable && self.handles.get(handle).is_ok_and(|open| open.write && open.node.lock().is_dirty())
+        let Ok(open) = self.handles.get(handle) else { return false };
+        open.write && self.is_due_on_disk(&open.node) && open.node.lock().is_dirty()
     }
 
     /// Makes what was written the draft, and durable.
@@ -208,12 +207,18 @@ impl Vfs {
     }
 
     /// Makes the last save survive a power cut.
-    fn sync_saved(&self, claim: &Claim) -> Result<()> {
-        let saved = matches!(claim.node.lock().content, Content::Staged(_) | Content::Direct(_));
+    pub(super) fn sync_saved(&self, claim: &Claim) -> Result<()> {
+        let content = claim.node.lock().content.clone();
+        let saved = matches!(content, Content::Staged(_) | Content::Direct(_));
         if saved && let Some(file) = self.open_content(&claim.node)? {
             self.sync_file(claim, &file)?;
         }
-        Ok(self.workspace.catalog().sync()?)
+        match content {
+            Content::Staged(file) => self.workspace.catalog().note_synced(&file)?,
+            _ => self.workspace.catalog().sync()?,
+        }
+        claim.node.lock().unsynced_since_ms = None;
+        Ok(())
     }
 
     /// Syncs a working file; a failed sync is final, since the kernel forgets which pages it lost.
@@ -284,6 +289,7 @@ impl Vfs {
             let mut state = claim.node.lock();
             state.content = save.content.clone();
             state.content_size = save.size;
+            state.unsynced_since_ms = saved.unsynced_since_ms;
             state.file = (state.handles > 0).then(|| Arc::clone(file));
             state.working = None;
             state.drafted = true;
@@ -297,23 +303,29 @@ impl Vfs {
             self.note_overwrite(save.artifact);
         }
         if let Content::Staged(name) = &save.content {
-            // The save before goes when this one is durable: until then a power cut may bring its row back.
-            let replaces = match &saved.before {
-                Content::Staged(before) if before != name => Some(before.clone()),
-                _ => None,
-            };
-            self.publish_soon(save.artifact, save.ino, name, replaces);
+            self.publish_soon(save.artifact, save.ino, name);
+        }
+        if saved.before != save.content {
+            self.drop_replaced(saved);
         }
     }
 
-    fn publish_soon(&self, artifact: Seq, ino: Ino, name: &str, replaces: Option<String>) {
-        self.publisher.push(SealedSave { artifact, ino, name: name.to_owned(), replaces });
+    fn drop_replaced(&self, saved: &Saved) {
+        if saved.before_may_return {
+            self.delete_later(saved.before.clone());
+        } else {
+            self.delete_files(&saved.before);
+        }
+    }
+
+    fn publish_soon(&self, artifact: Seq, ino: Ino, name: &str) {
+        self.publisher.push(SealedSave { artifact, ino, name: name.to_owned() });
     }
 
     /// Queues a staged content that a name got by other means than a save.
     pub(super) fn publish_later(&self, entry: &Entry) {
         if let (Content::Staged(name), Scratch::No) = (&entry.content, entry.scratch) {
-            self.publish_soon(entry.artifact, entry.ino, name, None);
+            self.publish_soon(entry.artifact, entry.ino, name);
         }
     }
 
@@ -387,6 +399,10 @@ impl Vfs {
         let name = ScratchName { checkout: self.checkout, artifact, token }.to_string();
         let path = scratch.join(&name);
         let working = self.begin_file(name.clone(), path, source.as_deref(), size)?;
+        if claim.node.lock().scratch == Scratch::No {
+            // From now on the file is all that the draft has.
+            self.sync_in_place(&working.file)?;
+        }
         self.adopt_in_place(claim, name)?;
         Ok(working)
     }
@@ -397,7 +413,7 @@ impl Vfs {
         let named = claim.node.lock().fate == Fate::Named;
         if named {
             let saved = self.workspace.catalog().save(&self.actor(), &save, Durability::Grouped)?;
-            self.delete_files(&saved.before, None);
+            self.delete_later(saved.before);
             self.nodes.unswitch(save.artifact);
         }
         let mut state = claim.node.lock();
@@ -457,17 +473,28 @@ impl Vfs {
     }
 
     /// Seals a file that was written in place before it comes to a name that is not: its bytes get a second link in
-    /// `staging/`, which becomes its save; then the first one goes, so that nothing writable shares them.
+    /// `staging/`, which becomes its save; then the first one goes, so that nothing writable shares them. What comes to the
+    /// name of a `live` file stays where it is, and is on the disk before.
     pub(super) fn seal_in_place(&self, claim: &Claim, to: Scratch, place: &Place) -> Result<()> {
-        let (name, artifact, base) = {
+        let (name, artifact, base, was_live) = {
             let state = claim.node.lock();
             match &state.content {
-                Content::Direct(name) => (name.clone(), state.artifact, state.base),
+                Content::Direct(name) => {
+                    (name.clone(), state.artifact, state.base, state.scratch == Scratch::No)
+                }
                 _ => return Ok(()),
             }
         };
-        let stays = to != Scratch::No && self.workspace.catalog().head_at(place)?.is_none();
-        if stays || self.workspace.policy().live.is_match(&place.name) {
+        if to != Scratch::No && self.workspace.catalog().head_at(place)?.is_none() {
+            return Ok(());
+        }
+        let becomes_live = self.workspace.policy().live.is_match(&place.name);
+        if (was_live || becomes_live)
+            && let Some(file) = self.open_content(&claim.node)?
+        {
+            self.sync_in_place(&file)?;
+        }
+        if becomes_live {
             return Ok(());
         }
         let layout = self.workspace.layout();
@@ -475,7 +502,8 @@ impl Vfs {
         let path = layout.staging().join(&sealed);
         fs::hard_link(layout.scratch().join(&name), &path).map_err(io("seal a scratch file"))?;
         let save = self.present_save(claim, Content::Staged(sealed));
-        let saved = self.workspace.catalog().save(&self.actor(), &save, Durability::Grouped);
+        let durability = if was_live { Durability::Full } else { Durability::Grouped };
+        let saved = self.workspace.catalog().save(&self.actor(), &save, durability);
         if let Err(error) = saved {
             let _ = fs::remove_file(&path);
             return Err(error.into());
@@ -488,7 +516,7 @@ impl Vfs {
             state.working = None;
             state.file = (state.handles > 0).then(|| Arc::new(file));
         }
-        self.delete_files(&Content::Direct(name), None);
+        self.delete_files(&Content::Direct(name));
         Ok(())
     }
 
@@ -506,11 +534,11 @@ impl Vfs {
         }
     }
 
-    /// Deletes the file of a content that no draft has any more.
-    pub(super) fn delete_files(&self, content: &Content, but: Option<&Content>) {
+    /// Deletes the file of a content that no draft has any more, nor has again after a power cut: for what may come back
+    /// there is [`Vfs::delete_later`].
+    pub(super) fn delete_files(&self, content: &Content) {
         let layout = self.workspace.layout();
         let path = match content {
-            _ if Some(content) == but => return,
             Content::Staged(name) => layout.staging().join(name),
             Content::Direct(name) => layout.scratch().join(name),
             Content::None | Content::Blob(_) | Content::Target(_) => return,
@@ -525,13 +553,23 @@ impl Vfs {
 
     /// Deletes the files of a node without a name: open handles keep what they have open.
     pub(super) fn drop_files(&self, node: &Node) {
-        let (content, working) = {
+        let (content, scratch, working) = {
             let state = node.lock();
-            (state.content.clone(), state.working.as_ref().map(|working| working.path.clone()))
+            let unnamed = state.working.as_ref().filter(|_| !state.is_direct());
+            (state.content.clone(), state.scratch, unnamed.map(|working| working.path.clone()))
         };
-        self.delete_files(&content, None);
+        self.drop_content(content, scratch);
         if let Some(path) = working {
             let _ = fs::remove_file(path);
+        }
+    }
+
+    /// Deletes the file of a content whose name is gone. A power cut may bring the name back: nobody needs a scratch file
+    /// then.
+    pub(super) fn drop_content(&self, content: Content, scratch: Scratch) {
+        match scratch {
+            Scratch::No => self.delete_later(content),
+            Scratch::Provisional | Scratch::Yes => self.delete_files(&content),
         }
     }
 

@@ -10,9 +10,6 @@ use crate::catalog::{CatalogError, ChangeItem, NodePlace};
 use crate::engine::{EngineError, Workspace};
 use crate::model::{ArtifactPath, ChangeNumber, Entry, Ino, Name, ResourceKey, Seq};
 
-/// How often grouped commits are made to survive a power cut, in milliseconds.
-const SYNC_INTERVAL_MS: i64 = 800;
-
 /// How far a mount has followed the changes of its workspace. Locking: one mutex, for a look only.
 #[derive(Debug)]
 pub(super) struct Follower {
@@ -40,21 +37,6 @@ impl Vfs {
         self.check_in_due(now_ms);
         self.sync_now_and_then(now_ms);
         self.wake();
-    }
-
-    fn sync_now_and_then(&self, now_ms: i64) {
-        let last = self.synced_boot_ms.load(std::sync::atomic::Ordering::Relaxed);
-        if now_ms - last < SYNC_INTERVAL_MS {
-            return;
-        }
-        self.synced_boot_ms.store(now_ms, std::sync::atomic::Ordering::Relaxed);
-        let catalog = self.workspace.catalog();
-        // The bytes first: a power cut must not leave rows that name what the disk doesn't have.
-        self.publisher.drain();
-        let done = self.note_writers().and_then(|()| catalog.sync()).and_then(|()| catalog.checkpoint());
-        if let Err(error) = done {
-            self.note_problem(format!("the catalog could not be synced: {error}"));
-        }
     }
 
     /// Tells other checkouts which artifacts have bytes here that no save holds.

@@ -1,6 +1,7 @@
 mod checkouts;
 mod faults;
 mod imports;
+mod powercuts;
 mod recoveries;
 mod support;
 mod workspaces;
