@@ -116,7 +116,7 @@ impl Workspace {
     /// the leases. Nobody may be writing to them.
     pub fn revert(&self, actor: &Actor, paths: &[ArtifactPath], reason: &str) -> Result<RevertReport> {
         let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
-        self.check_paths(actor, &drafts, paths)?;
+        self.check_paths(actor.checkout, &drafts, paths)?;
         let contents = self.in_catalog(self.catalog().revertible(actor, paths))?;
         let mut recovered = Vec::new();
         for (artifact, content) in &contents {
@@ -210,8 +210,9 @@ impl Workspace {
 
     /// Brings the saves under a path into the store.
     fn settle_drafts(&self, actor: &Actor, under: &ArtifactPath) -> Result<SettleReport> {
-        let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
         let under = std::slice::from_ref(under);
+        let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
+        self.check_paths(actor.checkout, &drafts, under)?;
         let sealed = drafts.iter().filter(|draft| selects(under, draft)).filter_map(|draft| {
             let Content::Staged(file) = &draft.content else { return None };
             Some((draft, sealed_save(actor, draft, file)))

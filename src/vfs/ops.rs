@@ -163,6 +163,7 @@ impl CheckoutOps for Vfs {
     }
 
     fn settle(&self, under: &ArtifactPath) -> OpsResult<SettleReport> {
+        self.workspace.refuse_unknown(self.checkout, under)?;
         self.wait_for_emptied();
         let unsettled = self.settle_saves().map_err(settling)?;
         self.wait_for_checkins();

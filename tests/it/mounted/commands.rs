@@ -1,0 +1,26 @@
+//! What commands say: each failure in one line with its exit status, and nothing left out in silence.
+
+use libc::O_CREAT;
+
+use super::Workspace;
+
+/// A path that names nothing is an error, in a mount and without one; one that is removed, or that somebody else has
+/// reserved, is no such path.
+#[test]
+fn paths_that_name_nothing_are_refused() {
+    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("gone.txt", b"old")]) else { return };
+    let (ada, bob) = (workspace.mount("ada"), workspace.mount("bob"));
+    let app = ada.app();
+    app.unlink(&ada.path("gone.txt")).unwrap();
+    app.save(&ada.path("new.txt"), O_CREAT, b"ada's").unwrap();
+    for command in ["status", "settle"] {
+        for ran in [ada.run(&[command, "typo.txt"]), workspace.run(&[command, "typo.txt"])] {
+            assert!(ran.refused(1).contains("typo.txt: no such file"), "{command}");
+        }
+        for path in ["doc.txt", "gone.txt", "new.txt", "."] {
+            ada.run(&[command, path]).ok();
+        }
+    }
+    let shown = bob.run(&["status", "new.txt"]).ok();
+    assert!(shown.contains("ada@desk"), "who has reserved it: {shown}");
+}
