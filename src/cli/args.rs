@@ -217,11 +217,19 @@ pub struct RevertArgs {
     pub common: CommonArgs,
 }
 
+/// Reads a number from 1.
+fn parse_count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a number from 1".to_owned())
+}
+
 /// The arguments of `log`.
 #[derive(Debug, Args)]
 pub struct LogArgs {
     /// Only changes of what lies at and under PATH
     pub path: Option<PathBuf>,
+    /// Only the newest COUNT of them
+    #[arg(short = 'n', long = "max-count", value_name = "COUNT", value_parser = parse_count)]
+    pub max_count: Option<usize>,
     /// What the commands on a checkout share.
     #[command(flatten)]
     pub common: CommonArgs,

@@ -6,9 +6,9 @@ use crate::catalog::{ChangeRecord, ChangeRecordItem};
 use crate::model::{ArtifactPath, Content, VersionInfo, VersionNumber};
 
 impl Workspace {
-    /// The changes, newest first; of one path, those that touched what is or was there, across renames.
-    pub fn log(&self, under: Option<&ArtifactPath>) -> Result<Vec<LogEntry>> {
-        let records = self.in_catalog(self.catalog().log(under))?;
+    /// The newest `limit` changes (none: all), newest first; of one path, those that touched what is or was there, across renames.
+    pub fn log(&self, under: Option<&ArtifactPath>, limit: Option<usize>) -> Result<Vec<LogEntry>> {
+        let records = self.in_catalog(self.catalog().log(under, limit))?;
         if let Some(path) = under.filter(|path| records.is_empty() && !path.is_root()) {
             return Err(EngineError::NotFound(path.clone()));
         }

@@ -67,7 +67,7 @@ fn a_mode_alone_is_a_version_also_of_the_root() {
     assert_eq!(ada.commit(), ["*. v1", "*a v2"]);
     assert_eq!(world.head("a").unwrap().attrs.mode, 0o600);
     assert_eq!(world.head(".").unwrap().attrs.mode, 0o700);
-    assert_eq!(world.catalog.log(None).unwrap()[0].items[0].after, Some(path(".")));
+    assert_eq!(world.catalog.log(None, None).unwrap()[0].items[0].after, Some(path(".")));
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn saves_are_published_and_checked_in() {
     assert!(!staged.exists());
     assert_eq!((desk.read("a", None), desk.read("a", Some(1))), ("new text".into(), "a".into()));
     assert_eq!(desk.read("d/b", None), "d/b");
-    let log = desk.workspace.log(Some(&path("a"))).unwrap();
+    let log = desk.workspace.log(Some(&path("a")), None).unwrap();
     assert_eq!(
         (log.len(), log[0].message.as_str(), log[0].items[0].base),
         (2, "why", Some(VersionNumber(1)))

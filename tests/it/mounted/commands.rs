@@ -24,3 +24,21 @@ fn paths_that_name_nothing_are_refused() {
     let shown = bob.run(&["status", "new.txt"]).ok();
     assert!(shown.contains("ada@desk"), "who has reserved it: {shown}");
 }
+
+/// A log of the newest changes only.
+#[test]
+fn a_log_can_be_short() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    for bytes in [b"second", b"third!"] {
+        ada.app().overwrite(&ada.path("doc.txt"), bytes).unwrap();
+        ada.check_in();
+    }
+    let numbers = |args: &[&str]| -> Vec<i64> {
+        let log = ada.run(&[&["log", "--json"], args].concat()).json();
+        log.as_array().unwrap().iter().map(|entry| entry["change"].as_i64().unwrap()).collect()
+    };
+    assert_eq!(numbers(&["-n", "1"]), [3]);
+    assert_eq!(numbers(&["-n2", "doc.txt"]), [3, 2]);
+    assert_eq!(numbers(&["--max-count", "9"]), [3, 2, 1]);
+}
