@@ -75,6 +75,20 @@ impl Catalog {
         self.read(|conn| blocker(conn, holder, artifact, now))
     }
 
+    /// The live lease that covers an artifact in a checkout, whoever has it: its own, or one on a directory above.
+    pub fn covering_lease(&self, checkout: CheckoutId, artifact: Seq, now: Instant) -> Result<Option<Lease>> {
+        let sql = format!(
+            "WITH RECURSIVE up (artifact) AS (
+               SELECT ?1 UNION SELECT h.parent FROM head h JOIN up ON h.artifact = up.artifact
+               UNION SELECT n.parent FROM name n JOIN up ON n.artifact = up.artifact WHERE n.checkout = ?2)
+             SELECT {LEASE_COLUMNS} FROM up JOIN lease l ON l.artifact = up.artifact
+             ORDER BY l.artifact <> ?1"
+        );
+        let leases =
+            self.read(|conn| many(conn, "look for leases above", &sql, (artifact.0, checkout.0), lease_row))?;
+        Ok(leases.into_iter().find(|lease| lease.is_live(now)))
+    }
+
     /// Says which drafts have bytes that no save holds yet: their leases don't end while their mount lives.
     pub fn set_writers(&self, checkout: CheckoutId, artifacts: &[Seq], now: Instant) -> Result<()> {
         self.write(Durability::Grouped, |tx| {

@@ -83,7 +83,7 @@ fn parse_holder(text: &str) -> Result<Holder> {
 
 fn show(args: &LeaseTargetArgs, context: &Context, out: &mut dyn Write) -> Result<()> {
     let target = Target::find(args, context)?;
-    let lease = target.status()?.filter(|status| status.live);
+    let lease = target.workspace.lease_over(&target.key, &target.holder)?;
     let now = context.environment.clock.now();
     let form = ShowForm { key: target.key.to_string(), lease: lease.as_ref().map(LeaseStatusForm::of) };
     Printer::new(out, args.format.json).print(&form, |out| match &lease {

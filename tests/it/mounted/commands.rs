@@ -42,3 +42,27 @@ fn a_log_can_be_short() {
     assert_eq!(numbers(&["-n2", "doc.txt"]), [3, 2]);
     assert_eq!(numbers(&["--max-count", "9"]), [3, 2, 1]);
 }
+
+/// `lease show` and the attributes of a file tell of a lease on a directory above it, to its holder and to others.
+#[test]
+fn a_lease_on_a_directory_above_shows() {
+    let Some(workspace) = Workspace::with(&[("dir/sub/doc.txt", b"old"), ("free.txt", b"old")]) else {
+        return;
+    };
+    let (ada, bob) = (workspace.mount("ada"), workspace.mount("bob"));
+    ada.run(&["checkout", "dir"]).ok();
+    ada.app().save(&ada.path("dir/sub/new.txt"), O_CREAT, b"ada's").unwrap();
+    for mount in [&ada, &bob] {
+        let shown = mount.run(&["lease", "show", "dir/sub/doc.txt", "--json"]).json();
+        assert_eq!(shown["lease"]["holder"], "ada@desk", "{shown}");
+        assert_eq!(shown["lease"]["path"], "dir", "{shown}");
+        assert_ne!(shown["lease"]["key"], shown["key"], "{shown}");
+        let human = mount.run(&["lease", "show", "dir/sub/doc.txt"]).ok();
+        assert!(human.starts_with("dir  ada@desk  "), "{human}");
+    }
+    assert_eq!(ada.xattr("dir/sub/doc.txt", "user.lease.state").as_deref(), Some("mine"));
+    assert_eq!(bob.xattr("dir/sub/doc.txt", "user.lease.state").as_deref(), Some("held"));
+    let own = ada.run(&["lease", "show", "dir/sub/new.txt", "--json"]).json();
+    assert_eq!(own["lease"]["path"], "dir/sub/new.txt", "its own comes first: {own}");
+    assert_eq!(bob.run(&["lease", "show", "free.txt"]).ok(), "free.txt  free\n");
+}
