@@ -223,7 +223,11 @@ mod tests {
 
         fn check_in(&self, request: &CheckInRequest) -> EngineResult<CheckInReport> {
             assert_eq!(request.onto, Some(VersionNumber(5)));
-            Ok(CheckInReport { change: Some(ChangeNumber(9)), items: Vec::new() })
+            Ok(CheckInReport {
+                change: Some(ChangeNumber(9)),
+                items: Vec::new(),
+                left_out: vec![path("x.part")],
+            })
         }
 
         fn revert(&self, _paths: &[ArtifactPath]) -> EngineResult<RevertReport> {
@@ -294,7 +298,8 @@ mod tests {
         let status = daemon.remote.status(&path("a/b")).unwrap();
         assert_eq!((status.problems, status.scratch), (vec!["a/b".to_owned()], 3));
         let request = CheckInRequest { onto: Some(VersionNumber(5)), ..CheckInRequest::default() };
-        assert_eq!(daemon.remote.check_in(&request).unwrap().change, Some(ChangeNumber(9)));
+        let report = daemon.remote.check_in(&request).unwrap();
+        assert_eq!((report.change, report.left_out), (Some(ChangeNumber(9)), vec![path("x.part")]));
         let held = daemon.remote.checkout(&[path("x")]).unwrap_err();
         assert!(matches!(held, EngineError::Held { path, lease: None } if path.to_string() == "x"));
         assert!(matches!(daemon.remote.add(&path("x")), Err(EngineError::NotFound(_))));

@@ -4,9 +4,11 @@ use super::error::Result;
 use super::forms::{CheckInForm, Form};
 use super::output::{Printer, letter, table};
 use super::place::Context;
+use super::status::section;
 use crate::cli::CheckinArgs;
+use crate::config::duration_text;
 use crate::engine::{ChangedItem, CheckInReport, CheckInRequest};
-use crate::model::VersionNumber;
+use crate::model::{ArtifactPath, VersionNumber};
 
 /// Publishes drafts as one change.
 pub(super) fn run(args: &CheckinArgs, context: &Context, out: &mut dyn Write) -> Result<()> {
@@ -20,15 +22,29 @@ pub(super) fn run(args: &CheckinArgs, context: &Context, out: &mut dyn Write) ->
         busy: Vec::new(),
     };
     let report = site.ops()?.check_in(&request)?;
-    Printer::new(out, common.format.json).print(&CheckInForm::of(&report), |out| human(out, &report))?;
+    let quiet_ms = site.workspace.policy().quiet_ms;
+    Printer::new(out, common.format.json)
+        .print(&CheckInForm::of(&report), |out| human(out, &report, quiet_ms))?;
     Ok(())
 }
 
-/// Says what a check-in made.
-pub(super) fn human(out: &mut dyn Write, report: &CheckInReport) -> io::Result<()> {
-    let Some(change) = report.change else { return writeln!(out, "nothing to check in") };
-    writeln!(out, "change {change}:")?;
-    table(out, "  ", &report.items.iter().map(item_row).collect::<Vec<_>>())
+/// Says what a check-in made, and what it left out.
+pub(super) fn human(out: &mut dyn Write, report: &CheckInReport, quiet_ms: i64) -> io::Result<()> {
+    match report.change {
+        Some(change) => writeln!(out, "change {change}:")?,
+        None => writeln!(out, "nothing to check in")?,
+    }
+    table(out, "  ", &report.items.iter().map(item_row).collect::<Vec<_>>())?;
+    left_out(out, &report.left_out, quiet_ms)
+}
+
+/// Names ambiguous files that are no documents yet, with why and what to do.
+pub(super) fn left_out(out: &mut dyn Write, paths: &[ArtifactPath], quiet_ms: i64) -> io::Result<()> {
+    let heading = format!(
+        "names that may be temporary, left out until untouched for {} (`leasehold add PATH` takes one at once)",
+        duration_text(quiet_ms)
+    );
+    section(out, &heading, &paths.iter().map(|path| vec![path.to_string()]).collect::<Vec<_>>())
 }
 
 /// The action's letter, the path and the new version.

@@ -19,7 +19,8 @@ impl Workspace {
         let items = checked_in.items.iter();
         let items =
             items.map(|item| changed_item(item.before.clone(), item.after.clone(), item.version)).collect();
-        Ok((CheckInReport { change: checked_in.change, items }, checked_in))
+        let left_out = self.provisional(actor.checkout, &request.paths)?;
+        Ok((CheckInReport { change: checked_in.change, items, left_out }, checked_in))
     }
 
     /// Checks in; what the selection turns out to depend on is published when the catalog names it.
@@ -79,6 +80,22 @@ impl Workspace {
             }
         }
         Ok(())
+    }
+
+    /// The ambiguous files at and below some paths (none: all) that no check-in has taken as documents yet, by path.
+    pub(super) fn provisional(
+        &self,
+        checkout: CheckoutId,
+        under: &[ArtifactPath],
+    ) -> Result<Vec<ArtifactPath>> {
+        let mut paths = Vec::new();
+        let ever = Timestamp(i64::MAX);
+        for artifact in self.in_catalog(self.catalog().settled_provisional(checkout, ever))? {
+            paths.extend(self.in_catalog(self.catalog().path_of(checkout, artifact))?);
+        }
+        paths.retain(|path| under.is_empty() || under.iter().any(|wanted| path.is_within(wanted)));
+        paths.sort();
+        Ok(paths)
     }
 
     /// Refuses a path that names neither a draft of a checkout nor anything else.

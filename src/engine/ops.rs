@@ -61,6 +61,8 @@ pub struct CheckInReport {
     pub change: Option<ChangeNumber>,
     /// What it holds, by path.
     pub items: Vec<ChangedItem>,
+    /// Files with ambiguous names that were touched too lately to count as documents.
+    pub left_out: Vec<ArtifactPath>,
 }
 
 /// One artifact in a change.
@@ -102,6 +104,8 @@ pub struct StatusReport {
     pub drafts: Vec<DraftStatus>,
     /// The leases that anybody holds under the path, by path.
     pub leases: Vec<LeaseStatus>,
+    /// Files with ambiguous names, which a check-in takes as documents once they were left alone for a time.
+    pub provisional: Vec<ArtifactPath>,
     /// The number of scratch files.
     pub scratch: u64,
     /// The recovery copies of this checkout.

@@ -25,6 +25,7 @@ impl Workspace {
             head: Some(change).filter(|change| change.0 > 0),
             drafts: drafts.iter().filter(|draft| shows(draft, under)).filter_map(draft_status).collect(),
             leases,
+            provisional: self.provisional(checkout, std::slice::from_ref(under))?,
             scratch: self.in_catalog(self.catalog().scratch_count(checkout))?,
             recovered: self.recovered_of(holder)?,
             problems: problems.into_iter().map(|e| format!("{}: {}", e.kind, e.detail)).collect(),
