@@ -52,9 +52,13 @@ pub enum CommandError {
     /// The command needs a version.
     #[error("{}: says no version; write {}@@N", .0.display(), .0.display())]
     NoVersion(PathBuf),
-    /// The text is no holder.
-    #[error("{text:?}")]
+    /// The text is no holder, or can't be a part of one.
+    #[error("{text:?} can't be {what}")]
     BadHolder {
+        /// What it was meant to be, with its article.
+        what: &'static str,
+        /// The option that says another.
+        option: &'static str,
         /// The text.
         text: String,
         /// What is wrong with it.
@@ -156,6 +160,7 @@ impl CommandError {
 
     fn advice(&self) -> Option<String> {
         let (lease, act) = match self {
+            Self::BadHolder { option, .. } => return Some(format!("choose another with {option}")),
             Self::Engine(EngineError::Held { lease, .. }) => (lease, "check in"),
             Self::Engine(EngineError::KeyHeld { lease, .. }) | Self::Held { lease, .. } => {
                 (lease, "release it")

@@ -1,5 +1,5 @@
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use super::place::Context;
 use super::progress::ImportBar;
 use crate::cli::InitArgs;
 use crate::engine::{ImportReport, ImportRequest, Workspace};
-use crate::model::ArtifactPath;
+use crate::model::{ArtifactPath, Holder};
 
 #[derive(Serialize)]
 struct InitForm {
@@ -25,10 +25,11 @@ struct InitForm {
 pub(super) fn run(args: &InitArgs, context: &Context, out: &mut dyn Write) -> Result<()> {
     let root = context.cwd.join(&args.workspace);
     let from = args.from.as_ref().map(|dir| context.cwd.join(dir));
-    // What can't be read is found out before anything is made.
+    // What can't be done is found out before anything is made.
     from.as_deref().map(check_readable).transpose()?;
+    let source = from.map(|dir| context.holder(None, None).map(|author| (dir, author))).transpose()?;
     let workspace = Workspace::init(&root, &context.environment)?;
-    let report = from.as_deref().map(|dir| import(&workspace, dir, context)).transpose()?;
+    let report = source.map(|(dir, author)| import(&workspace, dir, author)).transpose()?;
     let HostPathForm { path: workspace, path_hex: workspace_hex } = HostPathForm::of(workspace.root());
     let form = InitForm { workspace, workspace_hex, import: report.as_ref().map(ImportForm::of) };
     Printer::new(out, args.format.json).print(&form, |out| human(out, report.as_ref()))?;
@@ -40,13 +41,13 @@ fn check_readable(dir: &Path) -> Result<()> {
     read.map_err(|source| CommandError::File { doing: "import", path: dir.to_owned(), source })
 }
 
-fn import(workspace: &Workspace, dir: &Path, context: &Context) -> Result<ImportReport> {
+fn import(workspace: &Workspace, dir: PathBuf, author: Holder) -> Result<ImportReport> {
     let bar = ImportBar::new();
     let request = ImportRequest {
-        sources: vec![dir.to_owned()],
-        into: ArtifactPath::root(),
         message: format!("Import of {}", dir.display()),
-        author: context.holder(None, None)?,
+        sources: vec![dir],
+        into: ArtifactPath::root(),
+        author,
         contents_only: true,
     };
     Ok(workspace.import(&request, &|progress| bar.update(&progress))?)

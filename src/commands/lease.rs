@@ -78,7 +78,12 @@ fn key_of_text(target: &Path) -> Option<ResourceKey> {
 }
 
 fn parse_holder(text: &str) -> Result<Holder> {
-    text.parse().map_err(|source| CommandError::BadHolder { text: text.to_owned(), source })
+    text.parse().map_err(|source| CommandError::BadHolder {
+        what: "a holder",
+        option: "--as",
+        text: text.to_owned(),
+        source,
+    })
 }
 
 fn show(args: &LeaseTargetArgs, context: &Context, out: &mut dyn Write) -> Result<()> {

@@ -66,3 +66,20 @@ fn a_lease_on_a_directory_above_shows() {
     assert_eq!(own["lease"]["path"], "dir/sub/new.txt", "its own comes first: {own}");
     assert_eq!(bob.run(&["lease", "show", "free.txt"]).ok(), "free.txt  free\n");
 }
+
+/// A name that no holder can have is wrong usage, told in one line that quotes it, wherever it was given.
+#[test]
+fn names_of_holders_are_checked() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let long = "x".repeat(128);
+    for name in ["a@b", "", "a/b", "a\nb", &long] {
+        for option in ["--as", "--checkout"] {
+            let ran = workspace.run(&["status", option, name]);
+            assert!(ran.refused(2).contains(&format!("choose another with {option}")), "{option} {name:?}");
+        }
+        let refused = workspace.try_mount(name, &[]).err().expect("no such holder mounts");
+        assert!(refused.refused(2).contains("the name of a user"), "{name:?}");
+    }
+    assert!(workspace.run(&["lease", "show", "doc.txt", "--as", "a\tb"]).refused(2).contains("a holder"));
+    workspace.run(&["lease", "show", "doc.txt", "--as", "ada@desk"]).ok();
+}
