@@ -149,6 +149,29 @@ mod tests {
         }
     }
 
+    /// What commands with subcommands share can stand on either side of the subcommand's name.
+    #[test]
+    fn options_go_before_or_after_a_subcommand() {
+        for line in [
+            "leasehold recovered -w ws --json restore 12 dest",
+            "leasehold recovered restore -w ws 12 dest --json",
+            "leasehold recovered -w ws restore 12 --json dest",
+        ] {
+            let Command::Recovered(args) = parse(line).expect(line).command else { panic!("{line}") };
+            assert_eq!((args.workspace.workspace, args.format.json), (Some("ws".into()), true), "{line}");
+            let Some(RecoveredAction::Restore(restored)) = args.action else { panic!("{line}") };
+            assert_eq!((restored.id, restored.dest), ("12".into(), "dest".into()), "{line}");
+        }
+        for line in ["leasehold lease -w ws --json show a", "leasehold lease show a -w ws --json"] {
+            let Command::Lease(args) = parse(line).expect(line).command else { panic!("{line}") };
+            assert_eq!((args.workspace.workspace, args.format.json), (Some("ws".into()), true), "{line}");
+        }
+        let Command::Recovered(args) = parse("leasehold recovered -w a list").unwrap().command else {
+            panic!()
+        };
+        assert_eq!(args.workspace.workspace, Some("a".into()));
+    }
+
     #[test]
     fn wrong_usage_ends_with_status_2() {
         for line in [
