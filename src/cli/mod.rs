@@ -2,9 +2,11 @@
 
 mod args;
 mod duration;
+mod usage;
 
 pub use args::*;
 pub use duration::{DurationError, parse_duration_ms};
+pub use usage::{Unparsed, parse};
 
 use clap::{Parser, Subcommand};
 
