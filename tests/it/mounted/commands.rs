@@ -83,3 +83,40 @@ fn names_of_holders_are_checked() {
     assert!(workspace.run(&["lease", "show", "doc.txt", "--as", "a\tb"]).refused(2).contains("a holder"));
     workspace.run(&["lease", "show", "doc.txt", "--as", "ada@desk"]).ok();
 }
+
+/// Wrong usage is one line, and help is what it was.
+#[test]
+fn wrong_usage_is_one_line() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    for args in
+        [&["statu"][..], &["cat"], &["log", "-n", "0"], &["status", "a\nb", "c\x1bd"], &["lease"], &[]]
+    {
+        let line = workspace.run(args).refused(2);
+        assert!(line.starts_with("leasehold") && line.contains("--help`"), "{line}");
+        assert!(!line.contains('\x1b'), "{line}");
+    }
+    assert!(workspace.run(&["log", "--help"]).ok().lines().count() > 5);
+}
+
+/// A directory with files becomes a workspace without them, and says so; `--from` itself leaves nothing to say.
+#[test]
+fn files_that_init_leaves_are_told() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let fill = |name: &str| {
+        let dir = workspace.beside(name);
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join("one.txt"), "1").unwrap();
+        std::fs::write(dir.join("two.txt"), "2").unwrap();
+        dir
+    };
+    let here = fill("full");
+    let said = super::run(here.parent().unwrap(), &["init", "full"]).ok();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    for part in ["full: holds 2 ", "not imported", "leasehold import -w full", "--from"] {
+        assert!(said.contains(part), "{part} in: {said}");
+    }
+    fill("whole");
+    let form = super::run(here.parent().unwrap(), &["init", "whole", "--from", "whole", "--json"]).json();
+    assert_eq!((&form["not_imported"], &form["import"]["files"]), (&0.into(), &2.into()), "{form}");
+    assert_eq!(super::run(here.parent().unwrap(), &["init", "new"]).ok(), "");
+}
