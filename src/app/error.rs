@@ -35,13 +35,8 @@ pub enum AppError {
     #[error("{}: would cover the workspace itself; mount elsewhere", .0.display())]
     CoversWorkspace(PathBuf),
     /// The kernel refused to mount.
-    #[error("{}: can't mount", mountpoint.display())]
-    Mount {
-        /// The mountpoint.
-        mountpoint: PathBuf,
-        /// The adapter's error.
-        source: FuseError,
-    },
+    #[error(transparent)]
+    Mount(#[from] FuseError),
     /// The control socket can't be made.
     #[error("{}: can't make the control socket", path.display())]
     Socket {
