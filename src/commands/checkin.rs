@@ -4,11 +4,10 @@ use super::error::Result;
 use super::forms::{CheckInForm, Form};
 use super::output::{Printer, letter, table};
 use super::place::Context;
-use super::status::section;
+use super::status::left_out;
 use crate::cli::CheckinArgs;
-use crate::config::duration_text;
 use crate::engine::{ChangedItem, CheckInReport, CheckInRequest};
-use crate::model::{ArtifactPath, VersionNumber};
+use crate::model::VersionNumber;
 
 /// Publishes drafts as one change.
 pub(super) fn run(args: &CheckinArgs, context: &Context, out: &mut dyn Write) -> Result<()> {
@@ -36,15 +35,6 @@ pub(super) fn human(out: &mut dyn Write, report: &CheckInReport, quiet_ms: i64) 
     }
     table(out, "  ", &report.items.iter().map(item_row).collect::<Vec<_>>())?;
     left_out(out, &report.left_out, quiet_ms)
-}
-
-/// Names ambiguous files that are no documents yet, with why and what to do.
-pub(super) fn left_out(out: &mut dyn Write, paths: &[ArtifactPath], quiet_ms: i64) -> io::Result<()> {
-    let heading = format!(
-        "names that may be temporary, left out until untouched for {} (`leasehold add PATH` takes one at once)",
-        duration_text(quiet_ms)
-    );
-    section(out, &heading, &paths.iter().map(|path| vec![path.to_string()]).collect::<Vec<_>>())
 }
 
 /// The action's letter, the path and the new version.

@@ -1,13 +1,13 @@
 use std::io::{self, Write};
 
-use super::checkin::left_out;
 use super::error::{Result, one_line};
 use super::forms::{Form, StatusForm};
 use super::output::{Printer, human_size, letter, table, time_left};
 use super::place::Context;
 use crate::cli::StatusArgs;
+use crate::config::duration_text;
 use crate::engine::{DraftStatus, LeaseStatus, RecoveryCopy, StatusReport};
-use crate::model::Instant;
+use crate::model::{ArtifactPath, Instant};
 
 /// Shows what a checkout changed and holds.
 pub(super) fn run(args: &StatusArgs, context: &Context, out: &mut dyn Write) -> Result<()> {
@@ -57,6 +57,15 @@ pub(super) fn section(out: &mut dyn Write, heading: &str, rows: &[Vec<String>]) 
     table(out, "  ", rows)
 }
 
+/// Names ambiguous files that are no documents yet, with why and what to do.
+pub(super) fn left_out(out: &mut dyn Write, paths: &[ArtifactPath], quiet_ms: i64) -> io::Result<()> {
+    let heading = format!(
+        "names that may be temporary, left out until untouched for {} (`leasehold add PATH` takes one at once)",
+        duration_text(quiet_ms)
+    );
+    section(out, &heading, &paths.iter().map(|path| vec![path.to_string()]).collect::<Vec<_>>())
+}
+
 /// `M*` and the path: the action's letter, `!` for stale, `*` for bytes that no save holds yet.
 pub(super) fn draft_rows(drafts: &[DraftStatus]) -> Vec<Vec<String>> {
     drafts.iter().map(draft_row).collect()
@@ -104,7 +113,7 @@ mod tests {
     use super::*;
     use crate::clock::{Clock, ManualClock};
     use crate::engine::{Action, MountStatus};
-    use crate::model::{ArtifactPath, ChangeNumber, Generation, Kind, Lease, ResourceKey, VersionNumber};
+    use crate::model::{ChangeNumber, Generation, Kind, Lease, ResourceKey, VersionNumber};
 
     fn draft(path: &str, action: Action, dirty: bool, stale: bool) -> DraftStatus {
         let path = ArtifactPath::parse(path).unwrap();
