@@ -29,7 +29,7 @@ pub enum AppError {
     #[error("{}: a Leasehold mount already; `leasehold umount` it first", .0.display())]
     MountpointTaken(PathBuf),
     /// The mountpoint is no directory.
-    #[error("{}: not a directory to mount on", .0.display())]
+    #[error("{}: not a directory to mount on; name an empty one", .0.display())]
     NotADirectory(PathBuf),
     /// The mount would hide the workspace's own files from its daemon.
     #[error("{}: would cover the workspace itself; mount elsewhere", .0.display())]

@@ -154,7 +154,7 @@ impl Catalog {
     pub fn open(path: &Path) -> Result<Self> {
         let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         if !schema::is_catalog(&conn)? {
-            return Err(CatalogError::NotACatalog { path: path.to_owned() });
+            return Err(CatalogError::NotACatalog);
         }
         schema::migrate(&mut conn)?;
         conn.pragma_update(None, "synchronous", "FULL").map_err(doing("set synchronous"))?;
@@ -167,6 +167,11 @@ impl Catalog {
             readers: Mutex::default(),
             numbers: Mutex::new(0..0),
         })
+    }
+
+    /// The database file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Makes every grouped commit so far survive a power cut.
@@ -293,7 +298,7 @@ impl Writer {
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {
-    let open = |source| CatalogError::Open { path: path.to_owned(), source };
+    let open = |source| CatalogError::Open { source };
     let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(open)?;
     conn.busy_timeout(BUSY_TIMEOUT).map_err(open)?;
     conn.pragma_update(None, "foreign_keys", true).map_err(open)?;

@@ -64,7 +64,9 @@ impl CheckoutOps for Detached {
     fn add(&self, path: &ArtifactPath) -> Result<()> {
         let entry = self.entry(path)?;
         if !entry.kind.is_versioned() {
-            return Err(EngineError::Refused(format!("{path}: a FIFO or socket has no versions")));
+            return Err(EngineError::Refused(format!(
+                "{path}: a FIFO or socket has no versions; it stays scratch"
+            )));
         }
         let promoted = self.workspace.catalog().promote(&self.actor(), entry.artifact);
         promoted.map(drop).map_err(|error| self.refusal(path, error))
@@ -103,11 +105,13 @@ impl Workspace {
     /// Where a path would be; its directory must be there.
     fn place_for(&self, checkout: CheckoutId, path: &ArtifactPath) -> Result<Place> {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(EngineError::Refused(format!("{path}: the root directory can't be replaced")));
+            return Err(EngineError::Refused(format!(
+                "{path}: the root directory can't be replaced; name something in it"
+            )));
         };
         let dir = self.entry_at(checkout, &above)?;
         if dir.kind != Kind::Directory {
-            return Err(EngineError::Refused(format!("{above}: not a directory")));
+            return Err(EngineError::Refused(format!("{above}: not a directory; name one that is there")));
         }
         Ok(Place { parent: dir.artifact, name: name.clone() })
     }
@@ -190,9 +194,11 @@ impl Workspace {
     pub fn save_as(&self, actor: &Actor, path: &ArtifactPath, new: &ArtifactPath) -> Result<()> {
         let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
         let draft = drafts.iter().find(|draft| draft.path == *path && draft.drafted);
-        let draft = draft.ok_or_else(|| EngineError::Refused(format!("{path}: no draft to save")))?;
+        let draft = draft.ok_or_else(|| {
+            EngineError::Refused(format!("{path}: has no draft to save; to copy a version use cp"))
+        })?;
         if draft.kind == Kind::Directory {
-            return Err(EngineError::Refused(format!("{path}: is a directory")));
+            return Err(EngineError::Refused(format!("{path}: is a directory; save its files one by one")));
         }
         let place = self.place_for(actor.checkout, new)?;
         let entry = self.new_entry(draft.kind, draft.attrs, Content::None, 0)?;
@@ -229,7 +235,9 @@ impl Workspace {
     pub fn restore(&self, actor: &Actor, path: &ArtifactPath, number: VersionNumber) -> Result<()> {
         let version = self.version_at(path, Some(number))?;
         if version.kind == Kind::Directory {
-            return Err(EngineError::Refused(format!("{path}: only files and symlinks can be restored")));
+            return Err(EngineError::Refused(format!(
+                "{path}: is a directory; restore its files one by one"
+            )));
         }
         match self.in_catalog(self.catalog().resolve(actor.checkout, path))? {
             Some(entry) => self.restore_onto(actor, path, &entry, &version),
@@ -248,7 +256,7 @@ impl Workspace {
     ) -> Result<()> {
         if entry.kind != version.kind {
             return Err(EngineError::Refused(format!(
-                "{path}: version {} is of another kind",
+                "{path}: version {} is of another kind than what is there; move that away first",
                 version.number
             )));
         }

@@ -22,7 +22,7 @@ impl Workspace {
             Content::Blob(digest) => Ok(self.blobs().get(&digest)?),
             Content::Target(target) => Ok(Box::new(std::io::Cursor::new(target))),
             Content::None | Content::Staged(_) | Content::Direct(_) => {
-                Err(EngineError::Refused(format!("{path}: not a file")))
+                Err(EngineError::Refused(format!("{path}: is a directory; name a file")))
             }
         }
     }
@@ -39,7 +39,7 @@ impl Workspace {
         let number = number.unwrap_or(newest);
         let version = self.in_catalog(self.catalog().version(known.artifact, number))?;
         version.ok_or_else(|| {
-            EngineError::Refused(format!("{path}: no version {number}; the newest is {newest}"))
+            EngineError::Refused(format!("{path}: has no version {number}; the newest is {newest}"))
         })
     }
 }

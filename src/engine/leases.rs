@@ -53,7 +53,9 @@ impl Workspace {
     pub fn acquire(&self, key: &ResourceKey, holder: &Holder, ttl_ms: i64) -> Result<Lease> {
         let ResourceKey::Artifact(id) = key else { return self.acquire_free(key, holder, ttl_ms) };
         let artifact = self.in_catalog(self.catalog().artifact_by_id(*id))?;
-        let artifact = artifact.ok_or_else(|| EngineError::Refused(format!("{key}: no such artifact")))?;
+        let artifact = artifact.ok_or_else(|| {
+            EngineError::Refused(format!("{key}: no such artifact; user.artifact.id of a file tells its own"))
+        })?;
         let checkout = self.in_catalog(self.catalog().checkout(holder))?;
         let actor = self.actor(checkout, holder, ttl_ms, sys::effective_ids());
         let taken = self.catalog().acquire_whole(&actor, &[artifact]);

@@ -65,7 +65,9 @@ impl Workspace {
     /// The file with the bytes of a recovery copy.
     pub fn recovered_file(&self, id: &str) -> Result<PathBuf> {
         let row = self.in_catalog(self.catalog().recovery(id))?;
-        let row = row.ok_or_else(|| EngineError::Refused(format!("no recovery copy {id:?}")))?;
+        let row = row.ok_or_else(|| {
+            EngineError::Refused(format!("{id:?}: no such recovery copy; `leasehold recovered` lists them"))
+        })?;
         Ok(self.layout().recovered().join(row.file))
     }
 

@@ -3,6 +3,7 @@
 use libc::O_CREAT;
 
 use super::Workspace;
+use crate::kernel;
 
 /// A path that names nothing is an error, in a mount and without one; one that is removed, or that somebody else has
 /// reserved, is no such path.
@@ -119,4 +120,53 @@ fn files_that_init_leaves_are_told() {
     let form = super::run(here.parent().unwrap(), &["init", "whole", "--from", "whole", "--json"]).json();
     assert_eq!((&form["not_imported"], &form["import"]["files"]), (&0.into(), &2.into()), "{form}");
     assert_eq!(super::run(here.parent().unwrap(), &["init", "new"]).ok(), "");
+}
+
+/// A refusal says what is wrong in the user's words and what to do, mounted or not.
+#[test]
+fn refusals_say_what_to_do() {
+    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("dir/inner.txt", b"old")]) else { return };
+    let ada = workspace.mount("ada");
+    let app = ada.app();
+    app.overwrite(&ada.path("doc.txt"), b"new").unwrap();
+    kernel::mkdir(&ada.path("fresh")).unwrap();
+    app.save(&ada.path("fresh/x.txt"), O_CREAT, b"x").unwrap();
+    app.unlink(&ada.path("dir/inner.txt")).unwrap();
+    kernel::rmdir(&ada.path("dir")).unwrap();
+    let cases: [(&[&str], &str); 7] = [
+        (&["save-as", "doc.txt", "fresh"], "fresh: is there already; choose another name"),
+        (&["save-as", "doc.txt", "fresh/x.txt/y"], "fresh/x.txt: not a directory; name one that is there"),
+        (&["save-as", "fresh", "other"], "fresh: is a directory; save its files one by one"),
+        (&["restore", "doc.txt@@7"], "doc.txt: has no version 7; the newest is 1"),
+        (&["cat", "never.txt"], "never.txt: no such file in this checkout; check its spelling"),
+        (
+            &["recovered", "restore", "x", "y"],
+            "\"x\": no such recovery copy; `leasehold recovered` lists them",
+        ),
+        (&["lease", "show", "artifact:x"], "artifact:x: no such file in this checkout; check its spelling"),
+    ];
+    for (args, expected) in cases {
+        assert_eq!(ada.run(args).refused(1), format!("leasehold: {expected}\n"), "{args:?}");
+    }
+    ada.unmount();
+    let as_ada = |args: &[&str]| workspace.run(&[args, &["--as", "ada", "--checkout", "desk"]].concat());
+    for (args, expected) in &cases[..5] {
+        assert_eq!(as_ada(args).refused(1), format!("leasehold: {expected}\n"), "{args:?}");
+    }
+}
+
+/// A catalog that can't be used is named, with what helps.
+#[test]
+fn a_broken_catalog_is_named() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    for (bytes, remedy) in
+        [(&b"no database, but long enough to be taken for one"[..], "backup"), (b"", "backup")]
+    {
+        for file in ["catalog.db", "catalog.db-wal", "catalog.db-shm"] {
+            let _ = std::fs::remove_file(workspace.dot(file));
+        }
+        std::fs::write(workspace.dot("catalog.db"), bytes.repeat(100)).unwrap();
+        let line = workspace.run(&["log"]).refused(1);
+        assert!(line.contains("catalog.db: the catalog can't be used") && line.contains(remedy), "{line}");
+    }
 }
