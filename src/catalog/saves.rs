@@ -137,7 +137,7 @@ fn fence(
                 _ => Ok(None),
             }
         }
-        _ => match leases::take(tx, actor, save.artifact, base) {
+        _ => match leases::take_named(tx, actor, save.artifact, base) {
             Err(CatalogError::Held { artifact, lease }) => Err(CatalogError::LeaseLost { artifact, lease }),
             other => other.map(Some),
         },
