@@ -18,7 +18,7 @@ use clap::{Parser, Subcommand};
     about = "A filesystem for documents that can't be merged",
     long_about = "Leasehold shows versioned documents as ordinary files. The first write of any application takes a \
                   lease on the document, saves are kept, and a check-in publishes a new version.",
-    after_help = EXIT_STATUS,
+    after_help = exit_status_line(),
     disable_help_subcommand = true
 )]
 pub struct Cli {
@@ -27,8 +27,21 @@ pub struct Cli {
     pub command: Command,
 }
 
-const EXIT_STATUS: &str = "Exit status: 0 done, 1 failed, 2 wrong usage, 3 held by someone else, 4 stale (made on an \
-                           older version).";
+/// What each exit status means.
+pub const EXIT_STATUSES: [(u8, &str); 5] = [
+    (0, "done"),
+    (1, "failed"),
+    (2, "wrong usage"),
+    (3, "held by someone else"),
+    (4, "stale (made on an older version)"),
+];
+
+fn exit_status_line() -> String {
+    format!(
+        "Exit status: {}.",
+        EXIT_STATUSES.map(|(status, meaning)| format!("{status} {meaning}")).join(", ")
+    )
+}
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
