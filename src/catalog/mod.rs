@@ -45,7 +45,6 @@ pub use import::{ImportItem, Importing};
 pub use leases::LeaseFilter;
 pub use names::{NewEntry, RenameMode, RenameRequest, Renamed};
 pub use publish::StagedSave;
-pub use recovery::RecoveryRow;
 pub use revert::RevertedItem;
 pub use saves::{AttrChange, Save, Saved};
 pub use stamps::StampRow;

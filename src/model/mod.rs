@@ -7,6 +7,7 @@ mod globs;
 mod ident;
 mod lease;
 mod name;
+mod recovery;
 mod scratch;
 
 pub use attrs::{Attrs, Kind, Timestamp};
@@ -19,4 +20,5 @@ pub use ident::{
 };
 pub use lease::{Decision, Instant, Lease, LeaseRequest, decide};
 pub use name::{ArtifactPath, Name, NameError};
+pub use recovery::RecoveryCopy;
 pub use scratch::{AMBIGUOUS, DOCUMENTS, KnownGlob, NameClass, SCRATCH, ScratchRules};

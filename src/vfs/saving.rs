@@ -161,7 +161,9 @@ impl Vfs {
             state.fate
         };
         match fate {
-            Fate::Detached => self.put_aside(&open.node, "the lease was lost while the file was being written"),
+            Fate::Detached => {
+                self.put_aside(&open.node, "the lease was lost while the file was being written")
+            }
             Fate::Unlinked => self.drop_files(&open.node),
             Fate::Named | Fate::Replaced => {}
         }

@@ -1,9 +1,9 @@
 use std::path::PathBuf;
 
 use super::support::*;
-use crate::catalog::{CatalogError, EventKind, Mounting, NewEvent, RecoveryRow, StampRow};
+use crate::catalog::{CatalogError, EventKind, Mounting, NewEvent, StampRow};
 use crate::clock::Clock;
-use crate::model::{ChangeNumber, Digest, Timestamp, VersionNumber};
+use crate::model::{ChangeNumber, Digest, RecoveryCopy, Timestamp, VersionNumber};
 use crate::sys::{self, ProcessKey};
 
 #[test]
@@ -109,9 +109,8 @@ fn a_checkout_is_found_again_by_its_holder() {
 #[test]
 fn recovery_copies_stamps_and_events_are_read_as_written() {
     let world = world();
-    let copy = RecoveryRow {
+    let copy = RecoveryCopy {
         id: "0a".into(),
-        file: "0a.w.1.2.3.t".into(),
         artifact: Some(crate::ids::Ids::artifact(&world.ids, Timestamp(1))),
         path: path("d/x"),
         base: Some(VersionNumber(3)),
@@ -120,10 +119,12 @@ fn recovery_copies_stamps_and_events_are_read_as_written() {
         size: 4,
         reason: "lost".into(),
     };
-    world.catalog.add_recovery(&copy).unwrap();
-    world.catalog.add_recovery(&copy).unwrap();
+    world.catalog.add_recovery("0a.w", &copy).unwrap();
+    world.catalog.add_recovery("0a.w", &copy).unwrap();
     assert_eq!(world.catalog.recoveries().unwrap(), std::slice::from_ref(&copy));
-    assert_eq!(world.catalog.recovery("0a").unwrap(), Some(copy));
+    assert_eq!(world.catalog.recovery_file("0a").unwrap().as_deref(), Some("0a.w"));
+    assert_eq!(world.catalog.recovery_file("0b").unwrap(), None);
+    assert_eq!(world.catalog.recovery_files().unwrap(), ["0a.w"]);
     let stamp = StampRow { inode: u64::MAX, size: 4, mtime_ns: -1, ctime_ns: 2 };
     let digest = Digest::from_bytes([7; 32]);
     world.catalog.record_stamps(&[(digest, stamp)]).unwrap();
