@@ -25,6 +25,12 @@ pub enum AppError {
         /// The daemon.
         pid: u32,
     },
+    /// The workspace is on a read-only filesystem, where a mount can't keep its state.
+    #[error(
+        "{}: on a read-only filesystem, and a mount keeps its state in the workspace; copy it elsewhere to mount it, or use `leasehold log` and `leasehold cat`",
+        .0.display()
+    )]
+    Archived(PathBuf),
     /// A mount of ours is on the mountpoint already.
     #[error("{}: a Leasehold mount already; `leasehold umount` it first", .0.display())]
     MountpointTaken(PathBuf),

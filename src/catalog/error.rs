@@ -22,6 +22,12 @@ pub enum CatalogError {
     /// The file is an empty database: what it held is gone.
     #[error("it is empty")]
     NotACatalog,
+    /// The catalog is on a read-only filesystem, so that nothing can be changed.
+    #[error("its filesystem is read-only")]
+    Archived,
+    /// The catalog is on a read-only filesystem, and was not closed, or is an older program's.
+    #[error("its filesystem is read-only, and it was not closed by this release")]
+    NotClosed,
     /// A newer program made the catalog.
     #[error("it has schema {found}, and this program knows {known}")]
     NewerSchema {
@@ -107,7 +113,7 @@ impl CatalogError {
 
     /// Whether the catalog can only be read.
     pub fn is_read_only(&self) -> bool {
-        self.sqlite_code() == Some(rusqlite::ErrorCode::ReadOnly)
+        matches!(self, Self::Archived) || self.sqlite_code() == Some(rusqlite::ErrorCode::ReadOnly)
     }
 
     /// What helps where the catalog itself failed; none for its refusals, and where nothing is known to.
@@ -116,6 +122,10 @@ impl CatalogError {
         match (self, self.sqlite_code()) {
             (Self::NotACatalog, _) => Some("bring it back from a backup"),
             (Self::NewerSchema { .. }, _) => Some("use a newer leasehold"),
+            (Self::Archived, _) => {
+                Some("log, cat, leases and recovered work there; for the rest copy the workspace")
+            }
+            (Self::NotClosed, _) => Some("run a command on it once where it can be written"),
             (_, Some(ErrorCode::DiskFull)) => Some("make space on its filesystem"),
             (_, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)) => {
                 Some("another process keeps it busy; try again")

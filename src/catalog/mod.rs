@@ -29,6 +29,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -118,6 +119,8 @@ pub struct Catalog {
     path: PathBuf,
     writer: Mutex<Writer>,
     readers: Mutex<Vec<Connection>>,
+    /// On a read-only filesystem: nobody writes, and SQLite neither locks nor looks for a log.
+    archived: bool,
     numbers: Mutex<std::ops::Range<i64>>,
 }
 
@@ -159,13 +162,33 @@ impl Catalog {
         conn.pragma_update(None, "synchronous", "FULL").map_err(doing("set synchronous"))?;
         // A mapped page is looked for in the log at each use; the writer's own cache is never stale.
         conn.pragma_update(None, "mmap_size", 0).map_err(doing("unmap the writer"))?;
+        Ok(Self::of(path, conn, false))
+    }
+
+    /// Opens a catalog on a read-only filesystem, where SQLite can't make its log and shared memory; all that writes
+    /// fails with [`CatalogError::Archived`].
+    ///
+    /// Fails with [`CatalogError::NotClosed`] where a log shows that the file alone may not be the whole.
+    pub fn open_archived(path: &Path) -> Result<Self> {
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        if Path::new(&log).symlink_metadata().is_ok() {
+            return Err(CatalogError::NotClosed);
+        }
+        let conn = connect_archived(path)?;
+        schema::check(&conn)?;
+        Ok(Self::of(path, conn, true))
+    }
+
+    fn of(path: &Path, conn: Connection, archived: bool) -> Self {
         let writer = Writer { conn, durability: Durability::Full, unsynced: false };
-        Ok(Self {
+        Self {
             path: path.to_owned(),
             writer: Mutex::new(writer),
             readers: Mutex::default(),
+            archived,
             numbers: Mutex::new(0..0),
-        })
+        }
     }
 
     /// The database file.
@@ -231,6 +254,9 @@ impl Catalog {
         durability: Durability,
         body: impl FnOnce(&Transaction<'_>) -> Result<T>,
     ) -> Result<T> {
+        if self.archived {
+            return Err(CatalogError::Archived);
+        }
         let mut writer = self.writer.lock();
         writer.set_durability(durability)?;
         let tx =
@@ -265,6 +291,7 @@ impl Catalog {
         let pooled = self.readers.lock().pop();
         let conn = match pooled {
             Some(conn) => conn,
+            None if self.archived => connect_archived(&self.path)?,
             None => connect(&self.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?,
         };
         conn.prepare_cached("BEGIN").and_then(|mut s| s.execute([])).map_err(doing("begin a read"))?;
@@ -294,6 +321,21 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// Connects to a file that nobody changes (<https://sqlite.org/uri.html>, `immutable`).
+fn connect_archived(path: &Path) -> Result<Connection> {
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => {
+                uri.push(char::from(*byte))
+            }
+            _ => uri.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    connect(Path::new(&uri), OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {

@@ -29,6 +29,7 @@ pub struct Workspace {
     policy: Policy,
     catalog: Arc<Catalog>,
     blobs: DiskStore,
+    archived: bool,
     env: Environment,
 }
 
@@ -48,7 +49,7 @@ impl Workspace {
         Self::open(root, env)
     }
 
-    /// Opens the workspace in a directory.
+    /// Opens the workspace in a directory. On a read-only filesystem it can be read, and whatever changes it fails.
     pub fn open(root: &Path, env: &Environment) -> Result<Self> {
         let root = fs::canonicalize(root).map_err(file_error("find", root))?;
         let layout = Layout::new(&root);
@@ -61,12 +62,14 @@ impl Workspace {
         };
         check_filesystem(&dot, &root)?;
         let policy = Config::load(&layout.config())?;
-        let catalog = Catalog::open(&layout.catalog())
+        let archived = sys::is_read_only_filesystem(&dot).map_err(file_error("examine", &layout.dot()))?;
+        let open = if archived { Catalog::open_archived } else { Catalog::open };
+        let catalog = open(&layout.catalog())
             .map_err(|source| EngineError::Catalog { file: layout.catalog(), source })?;
         let catalog = Arc::new(catalog);
         let stamps = Arc::new(CatalogStamps(catalog.clone()));
         let blobs = DiskStore::open(&layout.objects(), &layout.staging(), stamps, env.ids.clone())?;
-        Ok(Self { layout, policy, catalog, blobs, env: env.clone() })
+        Ok(Self { layout, policy, catalog, blobs, archived, env: env.clone() })
     }
 
     /// The same workspace, whose store fails as `faults` says; for tests.
@@ -77,6 +80,11 @@ impl Workspace {
     /// The workspace's directory, absolute and without symlinks.
     pub fn root(&self) -> &Path {
         self.layout.root()
+    }
+
+    /// Whether it is on a read-only filesystem.
+    pub fn is_archived(&self) -> bool {
+        self.archived
     }
 
     /// Where its parts are.
@@ -178,6 +186,8 @@ impl Workspace {
             source @ (CatalogError::Sqlite { .. }
             | CatalogError::Open { .. }
             | CatalogError::NotACatalog
+            | CatalogError::Archived
+            | CatalogError::NotClosed
             | CatalogError::NewerSchema { .. }
             | CatalogError::BadTtl) => EngineError::Catalog { file: self.layout.catalog(), source },
         }
