@@ -194,6 +194,18 @@ impl World {
         let verdict = Reference::both(self.model.verdict(who, from), self.model.verdict(who, to));
         if judged(verdict, self.desks[who].rename(from, to, RenameMode::Replace)) {
             self.model.rename(who, from, to);
+        } else {
+            self.saved_before_refusal(who, &[from]);
+        }
+    }
+
+    /// A rename saves what its files hold before it asks for the names: where it is refused, that is the draft all the
+    /// same.
+    fn saved_before_refusal(&mut self, who: usize, names: &[&'static str]) {
+        for name in names {
+            if self.model.verdict(who, name) == Verdict::Must {
+                self.model.saved_as_it_is(who, name);
+            }
         }
     }
 
@@ -206,6 +218,8 @@ impl World {
         let verdict = Reference::both(self.model.verdict(who, a), self.model.verdict(who, b));
         if judged(verdict, self.desks[who].rename(a, b, RenameMode::Exchange)) {
             self.model.exchange(who, a, b);
+        } else {
+            self.saved_before_refusal(who, &[a, b]);
         }
     }
 
@@ -353,6 +367,16 @@ fn unsaved_bytes_stay_with_a_moved_file() {
     use Step::{Begin, Close, Rename, Write};
     let moved = [(0, Rename { from: 1, to: 2 }), (0, Begin { name: 2 }), (0, Rename { from: 0, to: 1 })];
     run_all(&[&moved[..], &[(0, Write), (0, Close)]].concat());
+}
+
+/// A rename that is refused for its new name has saved what was written under the old one.
+#[test]
+fn a_refused_rename_keeps_what_it_saved() {
+    use Step::{Begin, Crash, Exchange, Rename, Replace};
+    let reserved = [(1, Replace { name: 3 }), (0, Begin { name: 2 })];
+    run_all(&[&reserved[..], &[(0, Rename { from: 2, to: 3 }), (0, Crash)]].concat());
+    let held = [(1, Replace { name: 1 }), (0, Begin { name: 2 })];
+    run_all(&[&held[..], &[(0, Exchange { a: 2, b: 1 }), (0, Crash)]].concat());
 }
 
 /// A check-in after a crash releases the lease of who was writing when the daemon died.
