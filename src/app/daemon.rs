@@ -116,7 +116,7 @@ fn mount(plan: &MountPlan, workspace: &Workspace, vfs: &Arc<Vfs>) -> Result<Moun
     };
     let mounted = fuse::mount(Arc::clone(vfs), options);
     vfs.set_mountpoint(&plan.mountpoint);
-    mounted.map_err(|source| AppError::Mount { mountpoint: plan.mountpoint.clone(), source })
+    Ok(mounted?)
 }
 
 /// A file on the store's filesystem to try passthrough with; never the catalog, whose locks would go with its closing.

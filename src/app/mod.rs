@@ -15,14 +15,15 @@ mod timers;
 
 pub use error::AppError;
 
+use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crate::cli::{Cli, Command, MountArgs};
+use crate::cli::{self, Cli, Command, MountArgs, Unparsed};
 use crate::clock::SystemClock;
 use crate::commands;
-use crate::commands::error::CommandError;
+use crate::commands::error::{CommandError, one_line};
 use crate::commands::place::Context;
 use crate::engine::Environment;
 use crate::ids::SystemIds;
@@ -30,8 +31,26 @@ use error::Result;
 use plan::MountPlan;
 use readiness::Readiness;
 
+/// The exit status of wrong usage.
+const WRONG_USAGE: u8 = 2;
+
 /// Runs the program: 0 done, 1 failed, 2 wrong usage, 3 held by someone else, 4 stale.
-pub fn run(cli: &Cli) -> ExitCode {
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match cli::parse(arguments) {
+        Ok(cli) => run_command_line(&cli),
+        Err(Unparsed::Wrong(line)) => {
+            let _ = writeln!(std::io::stderr(), "{}", one_line(&line));
+            ExitCode::from(WRONG_USAGE)
+        }
+        Err(Unparsed::Asked(help)) => {
+            // Whoever closed the pipe has read enough.
+            let _ = help.print();
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn run_command_line(cli: &Cli) -> ExitCode {
     let outcome = match &cli.command {
         Command::Mount(args) => mount(args),
         command => run_command(command),

@@ -38,6 +38,9 @@ impl MountPlan {
     /// Fills in the defaults, and checks that the mount can be made; a dead mount in its place is taken away.
     pub(super) fn new(args: &MountArgs, context: &Context) -> Result<Self> {
         let workspace = context.open(&args.workspace)?;
+        if workspace.is_archived() {
+            return Err(AppError::Archived(workspace.root().to_owned()));
+        }
         let (user, checkout) = context.user_and_checkout(args.user.as_deref(), args.checkout.as_deref())?;
         let holder = context.holder(Some(&user), Some(&checkout))?;
         refuse_mounted(&workspace, &holder)?;

@@ -125,6 +125,19 @@ impl BlobError {
         }
     }
 
+    /// What helps, where something is known to.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::Missing { .. } | Self::Corrupt { .. } | Self::NotAFile { .. } => {
+                Some("bring it back from a backup of .leasehold/objects")
+            }
+            _ if self.io_error().is_some_and(|error| error.kind() == io::ErrorKind::StorageFull) => {
+                Some("make space on its filesystem")
+            }
+            _ => None,
+        }
+    }
+
     /// For `map_err`: names the action and the path of a failed call.
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { action, path: path.to_owned(), source }

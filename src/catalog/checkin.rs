@@ -269,7 +269,10 @@ impl CheckingIn<'_> {
         match self.head_children(delta.artifact)?.first() {
             Some((_, place)) => {
                 let dir = paths_before.get(&delta.artifact).cloned().unwrap_or_default();
-                Err(CatalogError::Incomplete(format!("{} is still there", dir.join(place.name.clone()))))
+                let left = dir.join(place.name.clone());
+                Err(CatalogError::Incomplete(format!(
+                    "{dir} is removed, but {left} is still there; remove that as well, or `leasehold revert {dir}`"
+                )))
             }
             None => Ok(()),
         }
@@ -280,7 +283,9 @@ impl CheckingIn<'_> {
         let parent = view::head_of(self.tx, place.parent)?;
         if parent.is_none_or(|parent| parent.kind != Kind::Directory) {
             let dir = any_path_of(self.tx, self.actor.checkout, place.parent)?;
-            return Err(CatalogError::Incomplete(format!("the directory {dir} is not in the head tree")));
+            return Err(CatalogError::Incomplete(format!(
+                "the directory {dir} is not in the head tree; check that in as well, or use `leasehold save-as` if it is gone"
+            )));
         }
         match view::head_path_of(self.tx, delta.artifact)? {
             Some(_) => Ok(()),

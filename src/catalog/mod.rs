@@ -30,6 +30,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -46,7 +47,6 @@ pub use import::{ImportItem, Importing};
 pub use leases::LeaseFilter;
 pub use names::{NewEntry, RenameMode, RenameRequest, Renamed};
 pub use publish::StagedSave;
-pub use recovery::RecoveryRow;
 pub use revert::RevertedItem;
 pub use saves::{AttrChange, Save, Saved};
 pub use stamps::StampRow;
@@ -121,6 +121,8 @@ pub struct Catalog {
     path: PathBuf,
     writer: Mutex<Writer>,
     readers: Mutex<Vec<Connection>>,
+    /// On a read-only filesystem: nobody writes, and SQLite neither locks nor looks for a log.
+    archived: bool,
     numbers: Mutex<std::ops::Range<i64>>,
     /// Tells this life of the catalog's filesystem from others of the same boot.
     life: i64,
@@ -158,20 +160,45 @@ impl Catalog {
     pub fn open(path: &Path) -> Result<Self> {
         let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         if !schema::is_catalog(&conn)? {
-            return Err(CatalogError::NotACatalog { path: path.to_owned() });
+            return Err(CatalogError::NotACatalog);
         }
         schema::migrate(&mut conn)?;
         conn.pragma_update(None, "synchronous", "FULL").map_err(doing("set synchronous"))?;
         // A mapped page is looked for in the log at each use; the writer's own cache is never stale.
         conn.pragma_update(None, "mmap_size", 0).map_err(doing("unmap the writer"))?;
+        Ok(Self::of(path, conn, false, unsynced::life_of(path)?))
+    }
+
+    /// Opens a catalog on a read-only filesystem, where SQLite can't make its log and shared memory; all that writes
+    /// fails with [`CatalogError::Archived`].
+    ///
+    /// Fails with [`CatalogError::NotClosed`] where a log shows that the file alone may not be the whole.
+    pub fn open_archived(path: &Path) -> Result<Self> {
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        if Path::new(&log).symlink_metadata().is_ok() {
+            return Err(CatalogError::NotClosed);
+        }
+        let conn = connect_archived(path)?;
+        schema::check(&conn)?;
+        Ok(Self::of(path, conn, true, unsynced::life_of(path)?))
+    }
+
+    fn of(path: &Path, conn: Connection, archived: bool, life: i64) -> Self {
         let writer = Writer { conn, durability: Durability::Full, unsynced: false };
-        Ok(Self {
+        Self {
             path: path.to_owned(),
             writer: Mutex::new(writer),
             readers: Mutex::default(),
+            archived,
             numbers: Mutex::new(0..0),
-            life: unsynced::life_of(path)?,
-        })
+            life,
+        }
+    }
+
+    /// The database file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Makes every grouped commit so far survive a power cut.
@@ -232,6 +259,9 @@ impl Catalog {
         durability: Durability,
         body: impl FnOnce(&Transaction<'_>) -> Result<T>,
     ) -> Result<T> {
+        if self.archived {
+            return Err(CatalogError::Archived);
+        }
         let mut writer = self.writer.lock();
         writer.set_durability(durability)?;
         let tx =
@@ -275,6 +305,7 @@ impl Catalog {
         let pooled = self.readers.lock().pop();
         let conn = match pooled {
             Some(conn) => conn,
+            None if self.archived => connect_archived(&self.path)?,
             None => connect(&self.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?,
         };
         conn.prepare_cached("BEGIN").and_then(|mut s| s.execute([])).map_err(doing("begin a read"))?;
@@ -306,8 +337,23 @@ impl Writer {
     }
 }
 
+/// Connects to a file that nobody changes (<https://sqlite.org/uri.html>, `immutable`).
+fn connect_archived(path: &Path) -> Result<Connection> {
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => {
+                uri.push(char::from(*byte))
+            }
+            _ => uri.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    connect(Path::new(&uri), OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)
+}
+
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {
-    let open = |source| CatalogError::Open { path: path.to_owned(), source };
+    let open = |source| CatalogError::Open { source };
     let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(open)?;
     conn.busy_timeout(BUSY_TIMEOUT).map_err(open)?;
     conn.pragma_update(None, "foreign_keys", true).map_err(open)?;

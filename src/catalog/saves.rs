@@ -154,7 +154,7 @@ fn fence(
                 _ => leases::renew(tx, actor, save.artifact, lease),
             }
         }
-        _ => match leases::take(tx, actor, save.artifact, base) {
+        _ => match leases::take_named(tx, actor, save.artifact, base) {
             Err(CatalogError::Held { artifact, lease }) => Err(CatalogError::LeaseLost { artifact, lease }),
             other => other.map(Some),
         },

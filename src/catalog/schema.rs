@@ -212,17 +212,30 @@ CREATE INDEX draft_old_staged ON draft (old_staged) WHERE old_staged IS NOT NULL
 
 /// Whether a database was ever made a catalog.
 pub(super) fn is_catalog(conn: &Connection) -> Result<bool, CatalogError> {
-    let applied: i64 =
-        conn.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(doing("read user_version"))?;
-    Ok(applied > 0)
+    Ok(applied(conn)? > 0)
+}
+
+/// Refuses a catalog that has not the present schema.
+pub(super) fn check(conn: &Connection) -> Result<(), CatalogError> {
+    let applied = applied(conn)?;
+    match (applied, MIGRATIONS.len() as i64) {
+        (0, _) => Err(CatalogError::NotACatalog),
+        (found, known) if found > known => Err(CatalogError::NewerSchema { found, known }),
+        (found, known) if found < known => Err(CatalogError::NotClosed),
+        _ => Ok(()),
+    }
+}
+
+/// How many migrations a database has had.
+fn applied(conn: &Connection) -> Result<i64, CatalogError> {
+    conn.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(doing("read user_version"))
 }
 
 /// Brings a catalog to the present schema; refuses one that a newer program made.
 pub(super) fn migrate(conn: &mut Connection) -> Result<(), CatalogError> {
     let tx =
         conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(doing("begin"))?;
-    let applied: i64 =
-        tx.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(doing("read user_version"))?;
+    let applied = applied(&tx)?;
     let known = MIGRATIONS.len() as i64;
     if applied > known {
         return Err(CatalogError::NewerSchema { found: applied, known });

@@ -4,11 +4,11 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::parse_duration_ms;
 
-/// Which workspace.
+/// Which workspace. Where a command has subcommands, before or after their names.
 #[derive(Debug, Clone, Default, Args)]
 pub struct WorkspaceArgs {
     /// The workspace; by default that of a PATH inside a mount, of LEASEHOLD_WORKSPACE, or of a parent directory
-    #[arg(short, long, value_name = "WORKSPACE")]
+    #[arg(short, long, value_name = "WORKSPACE", global = true)]
     pub workspace: Option<PathBuf>,
 }
 
@@ -23,11 +23,11 @@ pub struct CheckoutOfArgs {
     pub checkout: Option<String>,
 }
 
-/// The form of the output.
+/// The form of the output. Where a command has subcommands, before or after their names.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct FormatArgs {
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub json: bool,
 }
 
@@ -217,11 +217,19 @@ pub struct RevertArgs {
     pub common: CommonArgs,
 }
 
+/// Reads a number from 1.
+fn parse_count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a number from 1".to_owned())
+}
+
 /// The arguments of `log`.
 #[derive(Debug, Args)]
 pub struct LogArgs {
     /// Only changes of what lies at and under PATH
     pub path: Option<PathBuf>,
+    /// Only the newest COUNT of them
+    #[arg(short = 'n', long = "max-count", value_name = "COUNT", value_parser = parse_count)]
+    pub max_count: Option<usize>,
     /// What the commands on a checkout share.
     #[command(flatten)]
     pub common: CommonArgs,
@@ -269,6 +277,12 @@ pub struct LeaseArgs {
     /// What to do with the lease.
     #[command(subcommand)]
     pub action: LeaseAction,
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
 }
 
 /// The subcommands of `lease`.
@@ -291,12 +305,6 @@ pub struct LeaseTargetArgs {
     /// Who asks, in full; by default the holder of the mount, or USER@CHECKOUT
     #[arg(long = "as", value_name = "HOLDER")]
     pub holder: Option<String>,
-    /// Which workspace.
-    #[command(flatten)]
-    pub workspace: WorkspaceArgs,
-    /// The form of the output.
-    #[command(flatten)]
-    pub format: FormatArgs,
 }
 
 /// The arguments of `lease acquire`.
@@ -312,34 +320,25 @@ pub struct LeaseAcquireArgs {
 
 /// The arguments of `recovered`.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub struct RecoveredArgs {
     /// What to do; by default `list`.
     #[command(subcommand)]
     pub action: Option<RecoveredAction>,
-    /// The arguments of `list`, where it isn't named.
-    #[command(flatten)]
-    pub list: RecoveredListArgs,
-}
-
-/// The subcommands of `recovered`.
-#[derive(Debug, Subcommand)]
-pub enum RecoveredAction {
-    /// List the recovery copies
-    List(RecoveredListArgs),
-    /// Copy one to a new file
-    Restore(RecoveredRestoreArgs),
-}
-
-/// The arguments of `recovered list`.
-#[derive(Debug, Clone, Default, Args)]
-pub struct RecoveredListArgs {
     /// Which workspace.
     #[command(flatten)]
     pub workspace: WorkspaceArgs,
     /// The form of the output.
     #[command(flatten)]
     pub format: FormatArgs,
+}
+
+/// The subcommands of `recovered`.
+#[derive(Debug, Subcommand)]
+pub enum RecoveredAction {
+    /// List the recovery copies
+    List,
+    /// Copy one to a new file
+    Restore(RecoveredRestoreArgs),
 }
 
 /// The arguments of `recovered restore`.
@@ -349,12 +348,6 @@ pub struct RecoveredRestoreArgs {
     pub id: String,
     /// The new file, or a directory to put it into
     pub dest: PathBuf,
-    /// Which workspace.
-    #[command(flatten)]
-    pub workspace: WorkspaceArgs,
-    /// The form of the output.
-    #[command(flatten)]
-    pub format: FormatArgs,
 }
 
 /// The arguments of `generate`.

@@ -2,9 +2,11 @@
 
 mod args;
 mod duration;
+mod usage;
 
 pub use args::*;
 pub use duration::{DurationError, parse_duration_ms};
+pub use usage::{Unparsed, parse};
 
 use clap::{Parser, Subcommand};
 
@@ -16,7 +18,7 @@ use clap::{Parser, Subcommand};
     about = "A filesystem for documents that can't be merged",
     long_about = "Leasehold shows versioned documents as ordinary files. The first write of any application takes a \
                   lease on the document, saves are kept, and a check-in publishes a new version.",
-    after_help = EXIT_STATUS,
+    after_help = exit_status_line(),
     disable_help_subcommand = true
 )]
 pub struct Cli {
@@ -25,8 +27,21 @@ pub struct Cli {
     pub command: Command,
 }
 
-const EXIT_STATUS: &str = "Exit status: 0 done, 1 failed, 2 wrong usage, 3 held by someone else, 4 stale (made on an \
-                           older version).";
+/// What each exit status means.
+pub const EXIT_STATUSES: [(u8, &str); 5] = [
+    (0, "done"),
+    (1, "failed"),
+    (2, "wrong usage"),
+    (3, "held by someone else"),
+    (4, "stale (made on an older version)"),
+];
+
+fn exit_status_line() -> String {
+    format!(
+        "Exit status: {}.",
+        EXIT_STATUSES.map(|(status, meaning)| format!("{status} {meaning}")).join(", ")
+    )
+}
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -130,6 +145,8 @@ mod tests {
             "leasehold revert a b",
             "leasehold log",
             "leasehold log a --json",
+            "leasehold log -n 3",
+            "leasehold log a --max-count 1",
             "leasehold cat a@@3",
             "leasehold restore a@@3",
             "leasehold leases",
@@ -147,6 +164,29 @@ mod tests {
         }
     }
 
+    /// What commands with subcommands share can stand on either side of the subcommand's name.
+    #[test]
+    fn options_go_before_or_after_a_subcommand() {
+        for line in [
+            "leasehold recovered -w ws --json restore 12 dest",
+            "leasehold recovered restore -w ws 12 dest --json",
+            "leasehold recovered -w ws restore 12 --json dest",
+        ] {
+            let Command::Recovered(args) = parse(line).expect(line).command else { panic!("{line}") };
+            assert_eq!((args.workspace.workspace, args.format.json), (Some("ws".into()), true), "{line}");
+            let Some(RecoveredAction::Restore(restored)) = args.action else { panic!("{line}") };
+            assert_eq!((restored.id, restored.dest), ("12".into(), "dest".into()), "{line}");
+        }
+        for line in ["leasehold lease -w ws --json show a", "leasehold lease show a -w ws --json"] {
+            let Command::Lease(args) = parse(line).expect(line).command else { panic!("{line}") };
+            assert_eq!((args.workspace.workspace, args.format.json), (Some("ws".into()), true), "{line}");
+        }
+        let Command::Recovered(args) = parse("leasehold recovered -w a list").unwrap().command else {
+            panic!()
+        };
+        assert_eq!(args.workspace.workspace, Some("a".into()));
+    }
+
     #[test]
     fn wrong_usage_ends_with_status_2() {
         for line in [
@@ -162,6 +202,7 @@ mod tests {
             "leasehold checkout",
             "leasehold checkin a",
             "leasehold checkin -m msg --onto 0",
+            "leasehold log -n 0",
             "leasehold revert",
             "leasehold lease acquire",
             "leasehold recovered restore 12",

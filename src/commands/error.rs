@@ -26,7 +26,7 @@ pub enum CommandError {
     #[error("{}: no workspace here; use -w, LEASEHOLD_WORKSPACE, or a path inside a mount", .0.display())]
     NoWorkspace(PathBuf),
     /// The path is neither in a mount nor in the workspace.
-    #[error("{}: not in a mount or the workspace {}", path.display(), workspace.display())]
+    #[error("{}: not in a mount or the workspace {}; name a path in one of them", path.display(), workspace.display())]
     Outside {
         /// The path.
         path: PathBuf,
@@ -52,16 +52,20 @@ pub enum CommandError {
     /// The command needs a version.
     #[error("{}: says no version; write {}@@N", .0.display(), .0.display())]
     NoVersion(PathBuf),
-    /// The text is no holder.
-    #[error("{text:?}")]
+    /// The text is no holder, or can't be a part of one.
+    #[error("{text:?} can't be {what}")]
     BadHolder {
+        /// What it was meant to be, with its article.
+        what: &'static str,
+        /// The option that says another.
+        option: &'static str,
         /// The text.
         text: String,
         /// What is wrong with it.
         source: ParseHolderError,
     },
     /// The path is no mount of Leasehold.
-    #[error("{}: not a Leasehold mount", .0.display())]
+    #[error("{}: not a Leasehold mount; `findmnt -t fuse.leasehold` lists them", .0.display())]
     NotAMount(PathBuf),
     /// The daemon of the mount that the path is in has ended without unmounting.
     #[error("{}: in a dead mount; mount it again, or use -w", .0.display())]
@@ -155,15 +159,16 @@ impl CommandError {
     }
 
     fn advice(&self) -> Option<String> {
-        let (lease, act) = match self {
-            Self::Engine(EngineError::Held { lease, .. }) => (lease, "check in"),
-            Self::Engine(EngineError::KeyHeld { lease, .. }) | Self::Held { lease, .. } => {
-                (lease, "release it")
+        match self {
+            Self::Engine(error) => error.remedy(),
+            Self::Held { lease, .. } => {
+                let holder = &lease.as_ref()?.holder;
+                Some(format!("ask {holder} to release it, or try again after that"))
             }
-            _ => return None,
-        };
-        let holder = &lease.as_ref()?.holder;
-        Some(format!("ask {holder} to {act}, or try again after that"))
+            Self::BadHolder { option, .. } => Some(format!("choose another with {option}")),
+            Self::DaemonSilent { .. } => Some("see its log; if it hangs, end it and mount again".to_owned()),
+            _ => None,
+        }
     }
 
     /// The error as one line, without the program's name: `OBJECT: fact; holder and expiry; what to do`.

@@ -55,7 +55,7 @@ pub fn run(command: &Command, context: &Context, out: &mut dyn Write) -> Result<
         Command::Cat(args) => cat::run(args, context, out),
         Command::Restore(args) => restore::run(args, context, out),
         Command::Leases(args) => leases::run(args, context, out),
-        Command::Lease(args) => lease::run(&args.action, context, out),
+        Command::Lease(args) => lease::run(args, context, out),
         Command::Recovered(args) => recovered::run(args, context, out),
         Command::Generate(args) => generate::run(args, out),
     }

@@ -65,7 +65,9 @@ impl CheckoutOps for Detached {
     fn add(&self, path: &ArtifactPath) -> Result<()> {
         let entry = self.entry(path)?;
         if !entry.kind.is_versioned() {
-            return Err(EngineError::Refused(format!("{path}: a FIFO or socket has no versions")));
+            return Err(EngineError::Refused(format!(
+                "{path}: a FIFO or socket has no versions; it stays scratch"
+            )));
         }
         let promoted = self.workspace.catalog().promote(&self.actor(), entry.artifact);
         promoted.map(drop).map_err(|error| self.refusal(path, error))
@@ -104,11 +106,13 @@ impl Workspace {
     /// Where a path would be; its directory must be there.
     fn place_for(&self, checkout: CheckoutId, path: &ArtifactPath) -> Result<Place> {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(EngineError::Refused(format!("{path}: the root directory can't be replaced")));
+            return Err(EngineError::Refused(format!(
+                "{path}: the root directory can't be replaced; name something in it"
+            )));
         };
         let dir = self.entry_at(checkout, &above)?;
         if dir.kind != Kind::Directory {
-            return Err(EngineError::Refused(format!("{above}: not a directory")));
+            return Err(EngineError::Refused(format!("{above}: not a directory; name one that is there")));
         }
         Ok(Place { parent: dir.artifact, name: name.clone() })
     }
@@ -117,7 +121,7 @@ impl Workspace {
     /// the leases. Nobody may be writing to them.
     pub fn revert(&self, actor: &Actor, paths: &[ArtifactPath], reason: &str) -> Result<RevertReport> {
         let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
-        self.check_paths(actor, &drafts, paths)?;
+        self.check_paths(actor.checkout, &drafts, paths)?;
         let contents = self.in_catalog(self.catalog().revertible(actor, paths))?;
         let mut recovered = Vec::new();
         for (artifact, content) in &contents {
@@ -191,9 +195,11 @@ impl Workspace {
     pub fn save_as(&self, actor: &Actor, path: &ArtifactPath, new: &ArtifactPath) -> Result<()> {
         let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
         let draft = drafts.iter().find(|draft| draft.path == *path && draft.drafted);
-        let draft = draft.ok_or_else(|| EngineError::Refused(format!("{path}: no draft to save")))?;
+        let draft = draft.ok_or_else(|| {
+            EngineError::Refused(format!("{path}: has no draft to save; to copy a version use cp"))
+        })?;
         if draft.kind == Kind::Directory {
-            return Err(EngineError::Refused(format!("{path}: is a directory")));
+            return Err(EngineError::Refused(format!("{path}: is a directory; save its files one by one")));
         }
         if let Content::Staged(file) = &draft.content {
             // Another name is no reason to forget what comes back if the bytes are lost: so they are brought to safety.
@@ -217,8 +223,9 @@ impl Workspace {
 
     /// Brings the saves under a path into the store.
     fn settle_drafts(&self, actor: &Actor, under: &ArtifactPath) -> Result<SettleReport> {
-        let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
         let under = std::slice::from_ref(under);
+        let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
+        self.check_paths(actor.checkout, &drafts, under)?;
         let sealed = drafts.iter().filter(|draft| selects(under, draft)).filter_map(|draft| {
             let Content::Staged(file) = &draft.content else { return None };
             Some((draft, sealed_save(actor, draft, file)))
@@ -235,7 +242,9 @@ impl Workspace {
     pub fn restore(&self, actor: &Actor, path: &ArtifactPath, number: VersionNumber) -> Result<()> {
         let version = self.version_at(path, Some(number))?;
         if version.kind == Kind::Directory {
-            return Err(EngineError::Refused(format!("{path}: only files and symlinks can be restored")));
+            return Err(EngineError::Refused(format!(
+                "{path}: is a directory; restore its files one by one"
+            )));
         }
         match self.in_catalog(self.catalog().resolve(actor.checkout, path))? {
             Some(entry) => self.restore_onto(actor, path, &entry, &version),
@@ -254,7 +263,7 @@ impl Workspace {
     ) -> Result<()> {
         if entry.kind != version.kind {
             return Err(EngineError::Refused(format!(
-                "{path}: version {} is of another kind",
+                "{path}: version {} is of another kind than what is there; move that away first",
                 version.number
             )));
         }

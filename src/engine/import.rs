@@ -223,7 +223,9 @@ impl Walk {
         }
         if let Some(other) = self.found.get(path).filter(|other| other.kind != Kind::Directory) {
             let (one, two) = (other.host.display(), host.display());
-            return Err(EngineError::Refused(format!("{one} and {two} would both become {path}")));
+            return Err(EngineError::Refused(format!(
+                "{one} and {two} would both become {path}; import one of them --into another directory"
+            )));
         }
         let found = match found(host.clone(), path, &metadata) {
             Ok(found) => found,

@@ -11,7 +11,7 @@ use super::{EngineError, Environment, Layout, Result};
 use crate::blobs::{DiskStore, MemoryStamps};
 use crate::catalog::Catalog;
 use crate::config::DEFAULT_CONFIG_TOML;
-use crate::model::{ArtifactPath, Attrs};
+use crate::model::Attrs;
 
 /// What an unfinished workspace is called, with a token after it.
 const UNFINISHED: &str = ".leasehold.tmp-";
@@ -75,7 +75,7 @@ fn make_catalog(path: &Path, env: &Environment) -> Result<()> {
     let time = now.wall;
     let root = Attrs { mode: ROOT_MODE, uid, gid, atime: time, mtime: time, ctime: time };
     let created = Catalog::create(path, root, &*env.ids, now);
-    created.map(drop).map_err(|source| EngineError::Catalog { path: ArtifactPath::root(), source })
+    created.map(drop).map_err(|source| EngineError::Catalog { file: path.to_owned(), source })
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {

@@ -35,3 +35,5 @@ pub use publish::Sealed;
 pub use recovery::RecoveryMeta;
 pub use staging::{ScratchName, StagingName, StagingRole};
 pub use workspace::{Environment, Workspace};
+
+pub use crate::model::RecoveryCopy;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::files::{file_error, remove_file, sync_dir};
 use super::{EngineError, RecoveryCopy, Result, ScratchName, StagingName, StagingRole, Workspace};
 use crate::blobs::BlobStore;
-use crate::catalog::{EventKind, NewEvent, Place, RecoveryRow, StagedSave};
+use crate::catalog::{EventKind, NewEvent, Place, StagedSave};
 use crate::model::{
     ArtifactId, ArtifactPath, CheckoutId, Content, Digest, Holder, Scratch, Seq, Timestamp, VersionNumber,
 };
@@ -45,28 +45,29 @@ impl Workspace {
         fs::rename(file, &target).map_err(file_error("put aside", file))?;
         sync_dir(&self.layout().recovered())?;
         file.parent().map_or(Ok(()), sync_dir)?;
-        self.list_copy(id, name, size, meta)
+        self.list_copy(id, &name, size, meta)
     }
 
-    fn list_copy(&self, id: String, file: String, size: u64, meta: &RecoveryMeta) -> Result<RecoveryCopy> {
+    fn list_copy(&self, id: String, file: &str, size: u64, meta: &RecoveryMeta) -> Result<RecoveryCopy> {
         let RecoveryMeta { artifact, path, base, holder, reason } = meta.clone();
         let at = self.now().wall;
-        let row = RecoveryRow { id, file, artifact, path, base, holder, at, size, reason };
-        self.in_catalog(self.catalog().add_recovery(&row))?;
-        Ok(copy_of(row))
+        let copy = RecoveryCopy { id, artifact, path, base, holder, at, size, reason };
+        self.in_catalog(self.catalog().add_recovery(file, &copy))?;
+        Ok(copy)
     }
 
     /// Every recovery copy, oldest first.
     pub fn recovered(&self) -> Result<Vec<RecoveryCopy>> {
-        let rows = self.in_catalog(self.catalog().recoveries())?;
-        Ok(rows.into_iter().map(copy_of).collect())
+        self.in_catalog(self.catalog().recoveries())
     }
 
     /// The file with the bytes of a recovery copy.
     pub fn recovered_file(&self, id: &str) -> Result<PathBuf> {
-        let row = self.in_catalog(self.catalog().recovery(id))?;
-        let row = row.ok_or_else(|| EngineError::Refused(format!("no recovery copy {id:?}")))?;
-        Ok(self.layout().recovered().join(row.file))
+        let file = self.in_catalog(self.catalog().recovery_file(id))?;
+        let file = file.ok_or_else(|| {
+            EngineError::Refused(format!("{id:?}: no such recovery copy; `leasehold recovered` lists them"))
+        })?;
+        Ok(self.layout().recovered().join(file))
     }
 
     /// Finds what the last mount of a checkout left when it died: to be called before the next one writes anything.
@@ -169,11 +170,6 @@ fn file_of(content: Content) -> Option<String> {
     }
 }
 
-fn copy_of(row: RecoveryRow) -> RecoveryCopy {
-    let RecoveryRow { id, file: _, artifact, path, base, holder, at, size, reason } = row;
-    RecoveryCopy { id, artifact, path, base, holder, at, size, reason }
-}
-
 /// The recovery of one checkout.
 struct Recovering<'a> {
     workspace: &'a Workspace,
@@ -186,8 +182,8 @@ struct Recovering<'a> {
 impl Recovering<'_> {
     /// Lists files of `recovered/` that have no row.
     fn relist(&self) -> Result<Vec<RecoveryCopy>> {
-        let listed = self.workspace.in_catalog(self.workspace.catalog().recoveries())?;
-        let listed: HashSet<String> = listed.into_iter().map(|row| row.file).collect();
+        let listed = self.workspace.in_catalog(self.workspace.catalog().recovery_files())?;
+        let listed: HashSet<String> = listed.into_iter().collect();
         let mut copies = Vec::new();
         for (file, path) in files_in(&self.workspace.layout().recovered())? {
             let Some((id, rest)) = file.split_once('.').filter(|_| !listed.contains(&file)) else { continue };
@@ -195,7 +191,7 @@ impl Recovering<'_> {
             if checkout == self.checkout {
                 let size = path.metadata().map_err(file_error("examine", &path))?.len();
                 let meta = self.meta(artifact, base)?;
-                copies.push(self.workspace.list_copy(id.to_owned(), file.clone(), size, &meta)?);
+                copies.push(self.workspace.list_copy(id.to_owned(), &file, size, &meta)?);
             }
         }
         Ok(copies)

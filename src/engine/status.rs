@@ -4,6 +4,8 @@ use crate::model::{ArtifactPath, CheckoutId, Holder};
 
 impl Workspace {
     /// What a checkout changed under a path and what it holds, as far as the catalog knows.
+    ///
+    /// Refuses a path that names nothing: no file, no draft, and no lease, which may be on somebody else's new file.
     pub fn status_of(
         &self,
         checkout: CheckoutId,
@@ -11,13 +13,18 @@ impl Workspace {
         under: &ArtifactPath,
     ) -> Result<StatusReport> {
         let drafts = self.in_catalog(self.catalog().drafts(checkout))?;
+        let leases = self.leases_under(under)?;
+        if leases.is_empty() {
+            self.check_paths(checkout, &drafts, std::slice::from_ref(under))?;
+        }
         let change = self.in_catalog(self.catalog().head_change())?;
         Ok(StatusReport {
             holder: Some(holder.clone()),
             mount: self.live_mount(holder)?,
             head: Some(change).filter(|change| change.0 > 0),
             drafts: drafts.iter().filter(|draft| shows(draft, under)).filter_map(draft_status).collect(),
-            leases: self.leases_under(under)?,
+            leases,
+            provisional: self.provisional(checkout, std::slice::from_ref(under))?,
             scratch: self.in_catalog(self.catalog().scratch_count(checkout))?,
             recovered: self.recovered_of(holder)?,
             problems: self.problems_of(checkout, holder, under)?,

@@ -27,12 +27,23 @@ pub struct FsStats {
     pub files_free: u64,
 }
 
-/// Reads the sizes of the filesystem that `file` is on.
-pub fn fs_stats(file: &File) -> io::Result<FsStats> {
+/// Whether the filesystem that `file` is on, or the mount that it was opened through, is read-only.
+pub fn is_read_only_filesystem(file: &File) -> io::Result<bool> {
+    statvfs(file).map(|raw| raw.f_flag & libc::ST_RDONLY != 0)
+}
+
+/// fstatvfs(3).
+fn statvfs(file: &File) -> io::Result<libc::statvfs> {
     // SAFETY: an all-zero statvfs is valid, and the kernel fills it.
     let mut raw: libc::statvfs = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open and `raw` is valid for writing.
     check(unsafe { libc::fstatvfs(file.as_raw_fd(), &mut raw) })?;
+    Ok(raw)
+}
+
+/// Reads the sizes of the filesystem that `file` is on.
+pub fn fs_stats(file: &File) -> io::Result<FsStats> {
+    let raw = statvfs(file)?;
     Ok(FsStats {
         block_bytes: raw.f_frsize,
         blocks: raw.f_blocks,

@@ -206,11 +206,6 @@ impl std::fmt::Debug for Vfs {
     }
 }
 
-/// Names the workspace as the object of a failure of the catalog.
-fn in_catalog<T>(result: crate::catalog::Result<T>) -> std::result::Result<T, EngineError> {
-    result.map_err(|source| EngineError::Catalog { path: crate::model::ArtifactPath::root(), source })
-}
-
 impl Drop for Vfs {
     /// Lets go of everything as a crash would: [`Vfs::close`] is what saves.
     fn drop(&mut self) {
@@ -224,9 +219,9 @@ impl Vfs {
         workspace: Arc<Workspace>,
         options: VfsOptions,
     ) -> std::result::Result<Arc<Self>, EngineError> {
-        let checkout = in_catalog(workspace.catalog().checkout(&options.holder))?;
+        let checkout = workspace.in_catalog(workspace.catalog().checkout(&options.holder))?;
         workspace.recover_checkout(checkout)?;
-        in_catalog(workspace.catalog().checkpoint_by_hand())?;
+        workspace.in_catalog(workspace.catalog().checkpoint_by_hand())?;
         let staging_dir = workspace.layout().staging();
         let staging = File::open(&staging_dir).map_err(|source| EngineError::File {
             doing: "open",

@@ -71,7 +71,7 @@ impl Vfs {
 
     fn new_node(&self, entry: &Entry) -> Node {
         let node = Node::of(entry, self.shown_attrs(entry));
-        // What is written in place has the size of its file: a dead daemon could not note the last one.
+        // What is written in place has the size of its file: where a save failed, its row has not heard of the last bytes.
         if let Content::Direct(name) = &entry.content
             && let Ok(file) = std::fs::metadata(self.workspace.layout().scratch().join(name))
         {

@@ -25,7 +25,7 @@ impl Vfs {
         match self.refuse_if_read_only() {
             Ok(()) => Ok(()),
             Err(_) => Err(EngineError::Refused(format!(
-                "{}: the checkout is mounted read-only: mount it without --read-only to change it",
+                "{}: the checkout is mounted read-only; mount it without --read-only to change it",
                 self.options.holder
             ))),
         }
@@ -38,7 +38,7 @@ impl Vfs {
         let meant = |path: &&ArtifactPath| paths.is_empty() || paths.iter().any(|p| path.is_within(p));
         match unsettled.iter().find(meant) {
             Some(path) => Err(EngineError::Refused(format!(
-                "{path}: an application has written part of it and still has it open: save or close it there first"
+                "{path}: an application has written part of it and still has it open; save or close it there first"
             ))),
             None => Ok(()),
         }
@@ -46,12 +46,12 @@ impl Vfs {
 
     /// Lets the catalog know who writes now: it keeps the leases of writers, and those of a moment ago have closed.
     fn note_present_writers(&self) -> OpsResult<()> {
-        self.note_writers().map_err(|source| EngineError::Catalog { path: ArtifactPath::root(), source })
+        self.workspace.in_catalog(self.note_writers())
     }
 
     /// Brings nodes and kernel in line after the catalog was changed for this checkout.
     fn after_command<'a>(&self, paths: impl IntoIterator<Item = &'a ArtifactPath>) -> OpsResult<()> {
-        super::in_catalog(self.resync_drafts())?;
+        self.workspace.in_catalog(self.resync_drafts())?;
         for path in paths {
             self.invalidate_path(path).map_err(settling)?;
         }
@@ -137,7 +137,7 @@ impl CheckoutOps for Vfs {
         let (report, checked_in) = self.workspace.check_in(&self.actor(), &request)?;
         self.note_checked_in(&checked_in.settled);
         for claim in &claims {
-            super::in_catalog(self.resync_claimed(claim))?;
+            self.workspace.in_catalog(self.resync_claimed(claim))?;
         }
         drop((claims, pause));
         self.after_command([])?;
@@ -163,6 +163,7 @@ impl CheckoutOps for Vfs {
     }
 
     fn settle(&self, under: &ArtifactPath) -> OpsResult<SettleReport> {
+        self.workspace.refuse_unknown(self.checkout, under)?;
         self.wait_for_emptied();
         let unsettled = self.settle_saves().map_err(settling)?;
         self.wait_for_checkins();
@@ -234,7 +235,8 @@ impl Vfs {
             if !writes {
                 continue;
             }
-            let path = super::in_catalog(self.workspace.catalog().path_of(self.checkout, artifact))?;
+            let path =
+                self.workspace.in_catalog(self.workspace.catalog().path_of(self.checkout, artifact))?;
             if path.is_some_and(|path| paths.is_empty() || paths.iter().any(|p| path.is_within(p))) {
                 self.detach(&node, "the draft was reverted while the file was open");
                 leases.extend(lease);
@@ -248,7 +250,7 @@ impl Vfs {
     fn give_back(&self, leases: &[(ArtifactId, Generation)]) -> OpsResult<()> {
         let catalog = self.workspace.catalog();
         let release = |(id, generation): &_| catalog.release_generation(*id, *generation).map(drop);
-        super::in_catalog(leases.iter().try_for_each(release))
+        self.workspace.in_catalog(leases.iter().try_for_each(release))
     }
 
     fn dirty_paths(&self) -> Result<Vec<ArtifactPath>> {

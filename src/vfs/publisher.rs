@@ -154,8 +154,9 @@ fn run(queue: &Queue, vfs: &Weak<Vfs>) {
 impl Vfs {
     /// Queues what an earlier mount of the checkout left sealed.
     pub(super) fn requeue_staged(&self) -> std::result::Result<(), crate::engine::EngineError> {
-        for save in super::in_catalog(self.workspace.catalog().staged_saves(self.checkout))? {
-            let entry = super::in_catalog(self.workspace.catalog().entry_of(self.checkout, save.artifact))?;
+        for save in self.workspace.in_catalog(self.workspace.catalog().staged_saves(self.checkout))? {
+            let entry =
+                self.workspace.in_catalog(self.workspace.catalog().entry_of(self.checkout, save.artifact))?;
             if let Some(entry) = entry {
                 let (artifact, name) = (save.artifact, save.file);
                 self.publisher.push(SealedSave { artifact, ino: entry.ino, name });

@@ -153,29 +153,29 @@ impl Vfs {
         }
     }
 
+    /// Lets go of what only open handles need.
     fn after_handle(&self, open: &OpenFile) {
-        let last = {
+        let fate = {
             let mut state = open.node.lock();
             if state.handles > 0 {
-                false
-            } else {
-                state.file = None;
-                // A clean working file is one that is written in place: its handle goes, its bytes stay.
-                if state.is_direct() && state.fate == Fate::Named {
-                    state.working = None;
-                }
-                true
+                return;
             }
+            state.file = None;
+            // A clean working file is one that is written in place: its handle goes, its bytes stay.
+            if state.is_direct() && state.fate == Fate::Named {
+                state.working = None;
+            }
+            state.fate
         };
-        if last && open.node.lock().fate == Fate::Detached {
-            self.put_aside(&open.node, "the lease was lost while the file was being written");
+        match fate {
+            Fate::Detached => {
+                self.put_aside(&open.node, "the lease was lost while the file was being written")
+            }
+            Fate::Unlinked => self.drop_files(&open.node),
+            Fate::Named | Fate::Replaced => {}
         }
-        if last && open.node.lock().fate == Fate::Unlinked {
-            self.drop_files(&open.node);
-        }
-        if last && open.node.lock().lookups == 0 {
-            self.forget(open.node.ino, 0);
-        }
+        // Putting aside takes time, in which the kernel may forget the node, or look it up again: forget looks itself.
+        self.forget(open.node.ino, 0);
     }
 
     /// Makes the unsaved bytes of a node its draft; nothing if there are none.

@@ -24,7 +24,7 @@ struct Position {
 
 impl Follower {
     pub fn new(workspace: &Workspace) -> std::result::Result<Self, EngineError> {
-        let change = super::in_catalog(workspace.catalog().head_change())?;
+        let change = workspace.in_catalog(workspace.catalog().head_change())?;
         Ok(Self { position: Mutex::new(Position { change, data_version: -1 }) })
     }
 }

@@ -3,6 +3,7 @@
 //! This file is the harness. What it mounts it unmounts, whichever way a test ends, and it ends only daemons that it
 //! started, by their number and start time.
 
+mod commands;
 mod crash;
 mod directories;
 mod following;

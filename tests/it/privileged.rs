@@ -294,3 +294,41 @@ fn access_knows_no_leases_where_others_are_allowed() {
     assert_eq!(app.open(&ada.path("doc.txt"), O_WRONLY), Err(EBUSY));
     assert!(stranger_runs(&ada, "test -w doc.txt").is_err(), "the mode counts");
 }
+
+/// A workspace on a read-only filesystem can be read, and what would change it says in one line what to do.
+#[test]
+fn an_archived_workspace_can_be_read() {
+    let Some((workspace, _disk, ada)) = on_small_disk() else { return };
+    ada.app().overwrite(&ada.path("doc.txt"), b"new").unwrap();
+    ada.check_in();
+    ada.unmount();
+    let archive = Filesystem::read_only(&workspace.root());
+    assert_eq!(workspace.log("doc.txt").len(), 2);
+    assert_eq!(workspace.run(&["cat", "doc.txt"]).ok(), "new");
+    assert_eq!(workspace.run(&["cat", "doc.txt@@1"]).ok(), "old");
+    assert_eq!(workspace.run(&["leases", "--json"]).json(), serde_json::json!([]));
+    assert_eq!(workspace.run(&["lease", "show", "doc.txt"]).ok(), "doc.txt  free\n");
+    assert!(workspace.recovered().is_empty());
+    for args in [&["checkin", "-m", "m"][..], &["checkout", "doc.txt"], &["lease", "acquire", "thread:1"]] {
+        let line = workspace.run(args).refused(1);
+        assert!(line.contains("read-only") && line.contains("copy the workspace"), "{line}");
+    }
+    let line = workspace.try_mount("ada", &["--read-only"]).err().expect("it can't be mounted").refused(1);
+    assert!(line.contains("read-only filesystem") && line.contains("copy it elsewhere"), "{line}");
+    drop(archive);
+    workspace.run(&["lease", "acquire", "thread:1"]).ok();
+}
+
+/// A workspace that was archived while in use may lack what its log has: it is refused rather than shown as it was.
+#[test]
+fn a_workspace_that_was_not_closed_is_no_archive() {
+    let Some((workspace, _disk, mut ada)) = on_small_disk() else { return };
+    ada.app().overwrite(&ada.path("doc.txt"), b"new").unwrap();
+    ada.check_in();
+    ada.crash();
+    let archive = Filesystem::read_only(&workspace.root());
+    let line = workspace.run(&["log"]).refused(1);
+    assert!(line.contains("not closed") && line.contains("once where it can be written"), "{line}");
+    drop(archive);
+    assert_eq!(workspace.log("doc.txt").len(), 2);
+}

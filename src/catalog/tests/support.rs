@@ -263,7 +263,7 @@ pub(super) fn describe(report: &CheckedIn) -> Vec<String> {
     report.items.iter().map(item).collect()
 }
 
-pub(super) fn is_stale(result: Result<CheckedIn>) -> bool {
+pub(super) fn is_stale<T>(result: Result<T>) -> bool {
     matches!(result, Err(CatalogError::Stale { .. }))
 }
 

@@ -106,7 +106,8 @@ impl ErrorForm {
 
     /// Writes an error of the engine.
     pub fn of(error: &EngineError) -> Self {
-        let form = Self::failed(chain(error));
+        let remedy = error.remedy().map_or_else(String::new, |remedy| format!("; {remedy}"));
+        let form = Self::failed(format!("{}{remedy}", chain(error)));
         match error {
             EngineError::Held { path, lease } => Self {
                 kind: Kind::Held,
@@ -240,7 +241,10 @@ mod tests {
     fn other_errors_arrive_with_their_sources() {
         let source = std::io::Error::from_raw_os_error(28);
         let error = EngineError::File { doing: "write", path: "/x".into(), source };
-        assert_eq!(chain(&through_the_wire(&error)), "can't write /x: No space left on device (os error 28)");
+        assert_eq!(
+            chain(&through_the_wire(&error)),
+            "can't write /x: No space left on device (os error 28); make space on its filesystem"
+        );
     }
 
     #[test]

@@ -720,3 +720,56 @@ fn a_read_only_mount_says_so() {
     assert!(ada.run(&["checkout", "doc.txt"]).refused(1).contains("read-only"));
     assert!(ada.run(&["restore", "doc.txt@@1"]).refused(1).contains("read-only"));
 }
+
+/// A reservation that ended and was taken: the first holder's next write is refused like a document's, before and after
+/// the other one has checked in, and its bytes become a recovery copy.
+#[test]
+fn a_lapsed_reservation_that_was_taken_refuses_the_old_holder() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let (ada, bob) = (workspace.mount_with("ada", &["--ttl", "1s"]), workspace.mount("bob"));
+    let app = ada.app();
+    let open = |name: &str| {
+        let fd = app.open(&ada.path(name), O_WRONLY | O_CREAT).unwrap();
+        app.write(fd, b"first").unwrap();
+        app.fsync(fd).unwrap();
+        fd
+    };
+    let fds = ["reserved.txt", "published.txt"].map(open);
+    for name in ["reserved.txt", "published.txt"] {
+        eventually("the reservation to end", || bob.app().save(&bob.path(name), O_CREAT, b"bob's").ok());
+    }
+    bob.run(&["checkin", "published.txt", "-m", "bob's"]).ok();
+    for fd in fds {
+        assert_eq!(app.write(fd, b" second"), Err(EBUSY));
+        let _ = app.close(fd);
+    }
+    let copies = eventually("the recovery copies", || Some(workspace.recovered()).filter(|c| c.len() == 2));
+    for copy in &copies {
+        assert_eq!(copy["holder"], "ada@desk", "{copy}");
+        assert_eq!(workspace.restore_recovered(copy), b"first second", "{copy}");
+    }
+    assert_eq!(app.open(&ada.path("reserved.txt"), O_RDWR), Err(EBUSY), "the next open as well");
+    assert_eq!(ada.read("reserved.txt"), b"first", "the draft stays");
+    let problems = ada.status()["problems"].to_string();
+    assert!(problems.contains("lease-lost"), "{problems}");
+    app.rename(&ada.path("reserved.txt"), &ada.path("elsewhere.txt"), 0).unwrap();
+    app.overwrite(&ada.path("elsewhere.txt"), b"ada's").unwrap();
+    assert_eq!(bob.read("reserved.txt"), b"bob's");
+}
+
+/// Who has unsaved bytes of a new document keeps its name though the reservation has ended.
+#[test]
+fn unsaved_bytes_keep_a_lapsed_reservation_closed() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let (ada, bob) = (workspace.mount_with("ada", &["--ttl", "2s"]), workspace.mount("bob"));
+    let app = ada.app();
+    let fd = app.open(&ada.path("new.txt"), O_WRONLY | O_CREAT).unwrap();
+    app.write(fd, b"unsaved").unwrap();
+    eventually("the lease to end", || {
+        (ada.xattr("new.txt", "user.lease.state").as_deref() == Some("free")).then_some(())
+    });
+    assert_eq!(bob.app().open(&bob.path("new.txt"), O_WRONLY | O_CREAT), Err(EBUSY));
+    app.close(fd).unwrap();
+    assert_eq!(ada.read("new.txt"), b"unsaved");
+    eventually("the reservation to end", || bob.app().save(&bob.path("new.txt"), O_CREAT, b"bob's").ok());
+}

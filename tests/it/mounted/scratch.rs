@@ -148,3 +148,31 @@ fn ambiguous_names() {
     app.save(&ada.path("film.part"), O_CREAT, b"a person's").unwrap();
     assert_eq!(ada.drafts(), ["film.part"]);
 }
+
+/// A new file that looks temporary is left out of a check-in, but never in silence; `add` takes it at once.
+#[test]
+fn a_check_in_names_what_it_leaves_out() {
+    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("dir/doc.txt", b"old")]) else { return };
+    let ada = workspace.mount("ada");
+    let app = ada.app();
+    app.save(&ada.path("film.part"), O_CREAT | O_EXCL, b"a person's").unwrap();
+    app.save(&ada.path("doc.txt.bak"), O_CREAT | O_EXCL, b"scratch").unwrap();
+    let waiting = serde_json::json!([{"path": "film.part"}]);
+    assert_eq!(ada.status()["provisional"], waiting);
+    assert!(ada.run(&["status"]).ok().contains("film.part"));
+    app.overwrite(&ada.path("doc.txt"), b"new").unwrap();
+    let report = ada.check_in();
+    assert_eq!((&report["left_out"], report["items"].as_array().unwrap().len()), (&waiting, 1), "{report}");
+    let said = ada.run(&["checkin", "-m", "again"]).ok();
+    for part in ["nothing to check in", "film.part", "30s", "leasehold add"] {
+        assert!(said.contains(part), "{part} in: {said}");
+    }
+    let elsewhere = ada.run(&["checkin", "dir", "-m", "dir", "--json"]).json();
+    assert_eq!(elsewhere["left_out"], serde_json::json!([]), "not asked for");
+    ada.run(&["add", "film.part"]).ok();
+    let report = ada.check_in();
+    assert_eq!(
+        (&report["left_out"], &report["items"][0]["path"]),
+        (&serde_json::json!([]), &"film.part".into())
+    );
+}
