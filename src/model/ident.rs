@@ -101,6 +101,16 @@ pub enum HolderPart {
     Checkout,
 }
 
+/// A text can't be a part of a holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no name of a {}", match part { HolderPart::User => "user", HolderPart::Checkout => "checkout" })]
+pub struct HolderPartError {
+    /// Which part it was meant to be.
+    pub part: HolderPart,
+    /// Why it can't be.
+    pub source: ParseHolderError,
+}
+
 impl Holder {
     /// The longest holder, in bytes.
     const MAX_BYTES: usize = 255;
@@ -108,11 +118,11 @@ impl Holder {
     const MAX_PART_BYTES: usize = (Self::MAX_BYTES - 1) / 2;
 
     /// The holder of a user's checkout; neither name may have an `@`, so that it can be told what is what, or a `/`.
-    pub fn of(user: &str, checkout: &str) -> Result<Self, (HolderPart, ParseHolderError)> {
+    pub fn of(user: &str, checkout: &str) -> Result<Self, HolderPartError> {
         for (part, text) in [(HolderPart::User, user), (HolderPart::Checkout, checkout)] {
             let forbidden = text.chars().find(|c| matches!(c, '@' | '/')).map(ParseHolderError::Forbidden);
             let checked = forbidden.map_or_else(|| check_text(text, Self::MAX_PART_BYTES), Err);
-            checked.map_err(|error| (part, error))?;
+            checked.map_err(|source| HolderPartError { part, source })?;
         }
         Ok(Self(format!("{user}@{checkout}")))
     }
@@ -203,9 +213,17 @@ mod tests {
             ("\u{85}", ParseHolderError::Control),
             (&"x".repeat(128), ParseHolderError::TooLong(127)),
         ];
-        for (text, fault) in faults {
-            assert_eq!(Holder::of(text, "desk"), Err((HolderPart::User, fault)), "{text:?}");
-            assert_eq!(Holder::of("ada", text), Err((HolderPart::Checkout, fault)), "{text:?}");
+        for (text, source) in faults {
+            assert_eq!(
+                Holder::of(text, "desk"),
+                Err(HolderPartError { part: HolderPart::User, source }),
+                "{text:?}"
+            );
+            assert_eq!(
+                Holder::of("ada", text),
+                Err(HolderPartError { part: HolderPart::Checkout, source }),
+                "{text:?}"
+            );
         }
     }
 }

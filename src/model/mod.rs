@@ -15,8 +15,8 @@ pub use content::{Content, Entry, Layer, Scratch, VersionInfo};
 pub use digest::{Digest, ParseDigestError};
 pub use globs::{GlobError, NameGlobs, PathGlobs};
 pub use ident::{
-    ArtifactId, ChangeNumber, CheckoutId, Generation, Holder, HolderPart, Ino, ParseHolderError,
-    ParseKeyError, ResourceKey, Seq, VersionNumber,
+    ArtifactId, ChangeNumber, CheckoutId, Generation, Holder, HolderPart, HolderPartError, Ino,
+    ParseHolderError, ParseKeyError, ResourceKey, Seq, VersionNumber,
 };
 pub use lease::{Decision, Instant, Lease, LeaseRequest, RENEW_FRACTION, decide};
 pub use name::{ArtifactPath, Name, NameError};

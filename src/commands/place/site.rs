@@ -8,7 +8,7 @@ use super::paths::{in_mount, in_workspace, locate, unreadable};
 use super::{Mount, MountTable, VersionSpec, split_version};
 use crate::cli::{CheckoutOfArgs, WorkspaceArgs};
 use crate::engine::{CheckoutOps, EngineError, Environment, Workspace};
-use crate::model::{ArtifactPath, Holder, HolderPart, ParseHolderError};
+use crate::model::{ArtifactPath, Holder, HolderPart, HolderPartError, ParseHolderError};
 use crate::sys;
 
 /// The extended attribute of a mount's root that names the holder of its checkout.
@@ -48,7 +48,7 @@ impl Context {
     /// The holder that a user and a checkout name come to, each with its default.
     pub fn holder(&self, user: Option<&str>, checkout: Option<&str>) -> Result<Holder> {
         let (user, checkout) = self.user_and_checkout(user, checkout)?;
-        Holder::of(&user, &checkout).map_err(|(part, source)| match part {
+        Holder::of(&user, &checkout).map_err(|HolderPartError { part, source }| match part {
             HolderPart::User => bad_holder("the name of a user", "--as", user, source),
             HolderPart::Checkout => bad_checkout(checkout, source),
         })
