@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::error::{CatalogError, doing};
 
 /// The migrations, oldest first.
-const MIGRATIONS: &[&str] = &[FIRST];
+const MIGRATIONS: &[&str] = &[FIRST, COLLECTOR];
 
 const FIRST: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -195,6 +195,22 @@ CREATE TABLE stamp (
   mtime  INTEGER NOT NULL,
   ctime  INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+";
+
+const COLLECTOR: &str = "
+-- The blob that tells the same as the change's rows, for whoever has lost the catalog.
+ALTER TABLE change ADD COLUMN manifest BLOB;
+CREATE INDEX change_manifest ON change (manifest) WHERE manifest IS NOT NULL;
+CREATE INDEX draft_digest ON draft (digest) WHERE digest IS NOT NULL;
+
+-- Processes that store blobs which no row names yet.
+CREATE TABLE work (
+  id          INTEGER PRIMARY KEY,
+  boot        INTEGER NOT NULL,
+  pid         INTEGER NOT NULL,
+  start_ticks INTEGER NOT NULL,
+  started     INTEGER NOT NULL
+) STRICT;
 ";
 
 /// Whether a database was ever made a catalog.

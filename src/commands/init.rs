@@ -8,7 +8,7 @@ use super::forms::HostPathForm;
 use super::import::{ImportForm, print_report};
 use super::output::Printer;
 use super::place::Context;
-use super::progress::ImportBar;
+use super::progress::Bar;
 use crate::cli::InitArgs;
 use crate::engine::{ImportReport, ImportRequest, Workspace};
 use crate::model::ArtifactPath;
@@ -41,7 +41,7 @@ fn check_readable(dir: &Path) -> Result<()> {
 }
 
 fn import(workspace: &Workspace, dir: &Path, context: &Context) -> Result<ImportReport> {
-    let bar = ImportBar::new();
+    let bar = Bar::new("files");
     let request = ImportRequest {
         sources: vec![dir.to_owned()],
         into: ArtifactPath::root(),
@@ -49,7 +49,7 @@ fn import(workspace: &Workspace, dir: &Path, context: &Context) -> Result<Import
         author: context.holder(None, None)?,
         contents_only: true,
     };
-    Ok(workspace.import(&request, &|progress| bar.update(&progress))?)
+    Ok(workspace.import(&request, &|progress| bar.update(progress.files, progress.total_files, Some(progress.bytes)))?)
 }
 
 fn human(out: &mut dyn Write, report: Option<&ImportReport>) -> io::Result<()> {

@@ -33,6 +33,14 @@ impl DiskStore {
         }
     }
 
+    /// Reads the whole blob, whatever its stamp says, and records a new one.
+    ///
+    /// # Errors
+    /// As [`open_verified`](Self::open_verified), and what reading says.
+    pub fn check(&self, digest: &Digest) -> Result<(), BlobError> {
+        self.hash_and_compare(&self.open_blob(digest)?, digest)
+    }
+
     /// Whether [`open_verified`](Self::open_verified) would have to read the whole blob first.
     ///
     /// # Errors
@@ -44,11 +52,15 @@ impl DiskStore {
 
     /// Proves that an open file holds the bytes of `digest`.
     pub(super) fn verify(&self, file: &File, digest: &Digest) -> Result<(), BlobError> {
+        if self.stamps.stamp(digest) == Some(self.stamp_of(file, digest)?) {
+            return Ok(());
+        }
+        self.hash_and_compare(file, digest)
+    }
+
+    fn hash_and_compare(&self, file: &File, digest: &Digest) -> Result<(), BlobError> {
         for _ in 0..ATTEMPTS {
             let before = self.stamp_of(file, digest)?;
-            if self.stamps.stamp(digest) == Some(before) {
-                return Ok(());
-            }
             let (found, _) = hash_file(file).map_err(BlobError::io("read", &self.path_of(digest)))?;
             if self.stamp_of(file, digest)? != before {
                 continue;

@@ -3,4 +3,5 @@ mod faults;
 mod imports;
 mod recoveries;
 mod support;
+mod upkeep;
 mod workspaces;
