@@ -2,20 +2,20 @@
 
 mod adopt;
 mod batch;
-mod faults;
 mod publish;
 mod settings;
 mod stamp;
 mod steps;
+mod sweep;
 mod verify;
 
 #[cfg(test)]
 mod tests;
 
 pub use adopt::Note;
-pub use faults::{Fault, FaultPlan, Faults, Step};
 pub use settings::{DiskParts, DiskSettings, Durability};
 pub use stamp::{MemoryStamps, Stamp, Stamps};
+pub use sweep::Stored;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -30,7 +30,8 @@ use parking_lot::Mutex;
 use self::publish::Candidate;
 use self::steps::{DIR_MODE, Steps};
 use super::hashing::{BUFFER_BYTES, Hasher, fill};
-use super::{BlobError, BlobStore};
+use super::locks::Locks;
+use super::{BlobError, BlobStore, Faults};
 use crate::model::Digest;
 use crate::sys;
 
@@ -48,6 +49,7 @@ pub struct DiskStore {
     staging_dir: File,
     parts: DiskParts,
     steps: Steps,
+    locks: Arc<Locks>,
     /// The fan-out directories, by number and inode, whose own entries are known to be durable.
     durable_fan_outs: Mutex<HashMap<u8, u64>>,
     /// The staging files of which a sync failed.
@@ -80,6 +82,9 @@ impl DiskStore {
                 staging: staging.to_owned(),
             });
         }
+        let DiskSettings { coordination, lock_wait_ms, .. } = parts.settings;
+        let (clock, ids) = (Arc::clone(&parts.clock), Arc::clone(&parts.ids));
+        let locks = Locks::new(objects, coordination, lock_wait_ms, clock, ids)?;
         Ok(Self {
             objects: objects.to_owned(),
             staging: staging.to_owned(),
@@ -87,6 +92,7 @@ impl DiskStore {
             staging_dir,
             parts: parts.clone(),
             steps: Steps::default(),
+            locks: Arc::new(locks),
             durable_fan_outs: Mutex::default(),
             tainted: Mutex::default(),
         })
@@ -94,6 +100,7 @@ impl DiskStore {
 
     /// The same store, whose changes of the disk fail as `faults` says; for tests.
     pub fn with_faults(mut self, faults: Arc<dyn Faults>) -> Self {
+        self.locks = Arc::new(self.locks.with_faults(Arc::clone(&faults)));
         self.steps = Steps { faults: Some(faults) };
         self
     }
@@ -126,7 +133,7 @@ impl DiskStore {
         let count = fill(source, buffer).map_err(|source| BlobError::Source { source })?;
         hasher.update(&buffer[..count]);
         if count < buffer.len()
-            && let Some(known) = self.find_stored(hasher.clone().finish())?
+            && let Some(known) = self.find_stored(&hasher.clone().finish())?
         {
             return Ok((known, None));
         }
