@@ -78,10 +78,12 @@ impl Catalog {
             let sql = "SELECT c.at, c.author, c.message, p.manifest, h.id FROM change c
                 JOIN head h ON h.artifact = 1 LEFT JOIN change p ON p.number = c.number - 1
                 WHERE c.number = ?1";
-            let (next_number, next_generation) = (counter(conn, "next_number")?, counter(conn, "next_generation")?);
-            let checkouts = many(conn, "list checkouts", "SELECT id, holder FROM checkout ORDER BY id", [], |row| {
-                Ok((CheckoutId(row.get(0)?), holder_at(row, 1)?))
-            })?;
+            let (next_number, next_generation) =
+                (counter(conn, "next_number")?, counter(conn, "next_generation")?);
+            let checkouts =
+                many(conn, "list checkouts", "SELECT id, holder FROM checkout ORDER BY id", [], |row| {
+                    Ok((CheckoutId(row.get(0)?), holder_at(row, 1)?))
+                })?;
             one(conn, "read a change", sql, [number.0], |row| {
                 Ok(ChangeFacts {
                     workspace: id_at(row, 4)?,
@@ -100,7 +102,8 @@ impl Catalog {
 
     /// Up to `limit` items of a change, by artifact, those after `after`.
     pub fn item_facts(&self, change: ChangeNumber, after: Seq, limit: u32) -> Result<Vec<ItemFacts>> {
-        let sql = "SELECT i.artifact, a.id, a.kind, i.version, i.parent_before, i.name_before, i.parent_after,
+        let sql =
+            "SELECT i.artifact, a.id, a.kind, i.version, i.parent_before, i.name_before, i.parent_after,
               i.name_after, v.base
             FROM change_item i JOIN artifact a ON a.seq = i.artifact
               LEFT JOIN version v ON v.artifact = i.artifact AND v.number = i.version
@@ -131,7 +134,8 @@ impl Catalog {
     /// has made is made, without a version, under a name that says so.
     pub fn replay(&self, change: &ChangeFacts, manifest: &Digest, items: &[ItemFacts]) -> Result<()> {
         self.write(Durability::Full, |tx| {
-            let sql = "INSERT INTO change (number, at, author, message, manifest) VALUES (?1, ?2, ?3, ?4, ?5)";
+            let sql =
+                "INSERT INTO change (number, at, author, message, manifest) VALUES (?1, ?2, ?3, ?4, ?5)";
             let author = change.author.as_str();
             let params = (change.number.0, change.at.0, author, &change.message, manifest.as_bytes());
             execute(tx, "write a change", sql, params)?;
@@ -164,7 +168,8 @@ fn item_at(row: &Row<'_>) -> rusqlite::Result<(ItemFacts, Option<VersionNumber>)
 }
 
 fn counter(conn: &Connection, key: &str) -> Result<i64> {
-    let value = one(conn, "read a counter", "SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))?;
+    let value =
+        one(conn, "read a counter", "SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))?;
     value.ok_or(CatalogError::NotFound)
 }
 
@@ -249,7 +254,9 @@ impl Replay<'_> {
             content: Content::None,
         };
         let id = ArtifactId(Uuid::from_u128(dir.0.unsigned_abs().into()));
+        let place = Place { parent: Seq::ROOT, name };
         self.insert_artifact(dir, id, Kind::Directory)?;
-        head::put_in_head(self.tx, id, &Place { parent: Seq::ROOT, name }, &version)
+        head::put_in_head(self.tx, id, &place, &version)?;
+        head::insert_item(self.tx, self.change.number, dir, None, None, Some(&place))
     }
 }

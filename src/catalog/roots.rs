@@ -118,9 +118,9 @@ impl Catalog {
     pub fn forget_stamps(&self, digests: &[Digest]) -> Result<()> {
         let sql = "DELETE FROM stamp WHERE digest = ?1";
         self.write(Durability::Grouped, |tx| {
-            digests.iter().try_for_each(|digest| {
-                execute(tx, "forget a stamp", sql, [digest.as_bytes()]).map(drop)
-            })
+            digests
+                .iter()
+                .try_for_each(|digest| execute(tx, "forget a stamp", sql, [digest.as_bytes()]).map(drop))
         })
     }
 }

@@ -72,7 +72,9 @@ fn form_of(report: &FsckReport) -> FsckForm {
 
 fn lost_form(lost: &Lost) -> LostForm {
     let users = lost.users.iter().map(|user| match user {
-        LostUse::Version { path, version } => UseForm::Version { path: PathForm::of(path), version: version.0 },
+        LostUse::Version { path, version } => {
+            UseForm::Version { path: PathForm::of(path), version: version.0 }
+        }
         LostUse::Draft { path, holder } => {
             UseForm::Draft { path: PathForm::of(path), holder: holder.to_string() }
         }

@@ -58,7 +58,9 @@ fn open_blobs(workspace: &Workspace) -> crate::engine::Result<Vec<Digest>> {
     for (holder, mount) in workspace.live_mounts()? {
         let at = mount.mountpoint.display().to_string();
         let silent = |error: &dyn std::fmt::Display| {
-            EngineError::Refused(format!("{at}: can't tell what is open there, so nothing was collected: {error}"))
+            EngineError::Refused(format!(
+                "{at}: can't tell what is open there, so nothing was collected: {error}"
+            ))
         };
         let remote = Remote::of(workspace, &holder, mount).map_err(|error| silent(&error))?;
         open.extend(remote.open_blobs()?);

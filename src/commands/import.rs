@@ -52,7 +52,9 @@ pub(super) fn run(args: &ImportArgs, context: &Context, out: &mut dyn Write) -> 
         contents_only: false,
     };
     let bar = Bar::new("files");
-    let report = site.workspace.import(&request, &|progress| bar.update(progress.files, progress.total_files, Some(progress.bytes)))?;
+    let report = site.workspace.import(&request, &|progress| {
+        bar.update(progress.files, progress.total_files, Some(progress.bytes))
+    })?;
     drop(bar);
     let form = ImportForm::of(&report);
     Printer::new(out, args.common.format.json).print(&form, |out| print_report(out, &report))?;

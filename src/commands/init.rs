@@ -49,7 +49,9 @@ fn import(workspace: &Workspace, dir: &Path, context: &Context) -> Result<Import
         author: context.holder(None, None)?,
         contents_only: true,
     };
-    Ok(workspace.import(&request, &|progress| bar.update(progress.files, progress.total_files, Some(progress.bytes)))?)
+    Ok(workspace.import(&request, &|progress| {
+        bar.update(progress.files, progress.total_files, Some(progress.bytes))
+    })?)
 }
 
 fn human(out: &mut dyn Write, report: Option<&ImportReport>) -> io::Result<()> {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::files::{check_filesystem, file_error, make_private_dir, sync_dir};
 use super::publish::copy_file;
 use super::{EngineError, Environment, Layout, Result, Workspace, init};
-use crate::blobs::{BlobError, BlobStore, DiskStore, MemoryStamps};
+use crate::blobs::{BlobError, BlobStore, DiskSettings, DiskStore, MemoryStamps};
 use crate::catalog::{Catalog, CatalogError};
 use crate::model::{ArtifactPath, Content, Digest};
 use crate::sys;
@@ -73,8 +73,8 @@ impl Archive {
     }
 
     fn store(&self, env: &Environment) -> Result<DiskStore> {
-        let stamps = Arc::new(MemoryStamps::default());
-        Ok(DiskStore::create(&self.part("objects"), &self.part("incoming"), stamps, env.ids.clone())?)
+        let parts = env.store_parts(DiskSettings::default(), Arc::new(MemoryStamps::default()));
+        Ok(DiskStore::create(&self.part("objects"), &self.part("incoming"), &parts)?)
     }
 }
 
@@ -202,8 +202,8 @@ pub fn restore_backup(
         copy_small(&archive.catalog(), &target)?;
         let catalog = Catalog::open(&target).map_err(in_catalog)?;
         catalog.forget_processes().map_err(in_catalog)?;
-        let stamps = Arc::new(MemoryStamps::default());
-        let blobs = DiskStore::create(&layout.objects(), &layout.staging(), stamps, env.ids.clone())?;
+        let parts = env.store_parts(DiskSettings::default(), Arc::new(MemoryStamps::default()));
+        let blobs = DiskStore::create(&layout.objects(), &layout.staging(), &parts)?;
         for (part, into) in
             [("staging", layout.staging()), ("scratch", layout.scratch()), ("recovered", layout.recovered())]
         {
@@ -276,7 +276,8 @@ fn prepare(dest: &Path, workspace: &Workspace) -> Result<()> {
     check_filesystem(&dir, dest)?;
     let catalog = dest.join("catalog.db");
     if catalog.exists() {
-        let theirs = Catalog::open(&catalog).and_then(|catalog| catalog.workspace_id()).map_err(in_catalog)?;
+        let theirs =
+            Catalog::open(&catalog).and_then(|catalog| catalog.workspace_id()).map_err(in_catalog)?;
         let ours = workspace.in_catalog(workspace.catalog().workspace_id())?;
         return if ours == theirs { Ok(()) } else { refuse("is the backup of another workspace") };
     }

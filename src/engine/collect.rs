@@ -185,7 +185,7 @@ impl Collecting<'_> {
                 false
             }
         };
-        let removed = self.workspace.blobs().remove_if(digest, self.bound_ms, &mut is_garbage)?;
+        let removed = self.workspace.blobs().remove_if(digest, Some(self.bound_ms), &mut is_garbage)?;
         if let Some(source) = failed {
             return Err(EngineError::Catalog { path: ArtifactPath::root(), source });
         }

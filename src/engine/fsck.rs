@@ -81,7 +81,7 @@ impl Workspace {
     /// With `repair` what is not whole is fetched from the other store, if there is one, and lost manifests are made
     /// again.
     pub fn fsck(&self, repair: bool, progress: &dyn Fn(FsckProgress)) -> Result<FsckReport> {
-        let source = if repair { self.other_store() } else { None };
+        let source: Option<&dyn BlobStore> = None;
         if repair {
             self.renew_manifests()?;
         }
@@ -181,7 +181,9 @@ impl Workspace {
         let again = files()?;
         let saves = self.in_catalog(self.catalog().staged_saves(checkout))?;
         let is_stored = |artifact: Seq| {
-            saves.iter().any(|save| save.artifact == artifact && save.digest.is_some_and(|d| self.has_blob(&d)))
+            saves
+                .iter()
+                .any(|save| save.artifact == artifact && save.digest.is_some_and(|d| self.has_blob(&d)))
         };
         Ok(first.into_iter().filter(|file| again.contains(file) && !is_stored(file.0)).collect())
     }

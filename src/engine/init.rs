@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::files::{check_filesystem, file_error, make_private_dir, sync_dir};
 use super::{EngineError, Environment, Layout, Result};
-use crate::blobs::{DiskStore, MemoryStamps};
+use crate::blobs::{DiskSettings, DiskStore, MemoryStamps};
 use crate::catalog::Catalog;
 use crate::config::DEFAULT_CONFIG_TOML;
 use crate::model::{ArtifactPath, Attrs, Instant};
@@ -22,8 +22,8 @@ const ROOT_MODE: u32 = 0o755;
 pub(super) fn init(root: &Path, env: &Environment) -> Result<()> {
     make(root, env, |layout| {
         write_new(&layout.config(), DEFAULT_CONFIG_TOML.as_bytes())?;
-        let stamps = Arc::new(MemoryStamps::default());
-        DiskStore::create(&layout.objects(), &layout.staging(), stamps, env.ids.clone())?;
+        let parts = env.store_parts(DiskSettings::default(), Arc::new(MemoryStamps::default()));
+        DiskStore::create(&layout.objects(), &layout.staging(), &parts)?;
         make_catalog(&layout.catalog(), env)
     })
 }

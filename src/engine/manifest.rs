@@ -36,9 +36,9 @@ impl Workspace {
     ///
     /// A change is complete without: what fails here is logged, and tried again after the next one.
     pub fn store_manifests(&self) {
-        let stored = self.in_catalog(self.catalog().changes_without_manifest()).and_then(|changes| {
-            changes.into_iter().try_for_each(|change| self.store_manifest(change))
-        });
+        let stored = self
+            .in_catalog(self.catalog().changes_without_manifest())
+            .and_then(|changes| changes.into_iter().try_for_each(|change| self.store_manifest(change)));
         if let Err(error) = stored {
             tracing::warn!(error = &error as &dyn std::error::Error, "can't store the manifest of a change");
         }
@@ -62,7 +62,8 @@ impl Workspace {
         let file = sys::create_private(&path).map_err(file_error("create", &path))?;
         let written = self.write_manifest(&change, BufWriter::new(file)).and_then(|()| {
             let mut note = |digests: &[(std::path::PathBuf, Digest)]| {
-                let noted = digests.iter().try_for_each(|(_, digest)| self.catalog().set_manifest(number, digest));
+                let noted =
+                    digests.iter().try_for_each(|(_, digest)| self.catalog().set_manifest(number, digest));
                 noted.map_err(|error| Arc::new(error) as Arc<dyn std::error::Error + Send + Sync>)
             };
             let adopted = self.blobs().adopt_noting(std::slice::from_ref(&path), &mut note).pop();
@@ -176,9 +177,8 @@ impl ChangeLine {
     }
 
     fn read(self) -> io::Result<ChangeFacts> {
-        let checkout = |(id, holder): (i64, String)| {
-            Ok((CheckoutId(id), holder.parse().map_err(|_| bad("holder"))?))
-        };
+        let checkout =
+            |(id, holder): (i64, String)| Ok((CheckoutId(id), holder.parse().map_err(|_| bad("holder"))?));
         Ok(ChangeFacts {
             workspace: read_id(&self.workspace)?,
             number: ChangeNumber(self.change),

@@ -165,8 +165,8 @@ impl CheckoutOps for Remote {
     fn open_blobs(&self) -> Result<Vec<Digest>> {
         let texts: Vec<String> = self.ask(&Request::OpenBlobs)?;
         let digests = texts.iter().map(|text| text.parse());
-        digests.collect::<std::result::Result<_, _>>().map_err(|_| {
-            self.bad_answer(FormError { field: "digest", expected: "digest" })
-        })
+        digests
+            .collect::<std::result::Result<_, _>>()
+            .map_err(|_| self.bad_answer(FormError { field: "digest", expected: "digest" }))
     }
 }

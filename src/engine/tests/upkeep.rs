@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::support::*;
 use crate::blobs::{BlobStore, digest_of};
 use crate::engine::{
-    CheckoutOps, CollectReport, CollectRequest, EngineError, LostUse, Workspace, rescue, restore_backup,
+    CheckoutOps, CollectReport, CollectRequest, EngineError, Environment, LostUse, Workspace, rescue,
+    restore_backup,
 };
+use crate::ids::SystemIds;
 use crate::model::{ArtifactPath, Digest, Kind, Scratch};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -51,7 +54,9 @@ fn told(workspace: &Workspace) -> String {
     let heads: Vec<_> = ["a", "dir", "dir/b", "dir/c", "gone", "new", "new/file"]
         .iter()
         .map(|at| catalog.resolve(crate::model::CheckoutId(0), &path(at)).unwrap())
-        .map(|entry| entry.map(|e| (e.artifact, e.id, e.kind, e.ino, e.attrs.mode, e.size, e.content, e.head)))
+        .map(|entry| {
+            entry.map(|e| (e.artifact, e.id, e.kind, e.ino, e.attrs.mode, e.size, e.content, e.head))
+        })
         .collect();
     format!("{log:#?}{heads:#?}")
 }
@@ -133,7 +138,8 @@ fn a_check_names_what_is_lost_by_path_and_version() {
     let report = desk.workspace.fsck(false, &|_| ()).unwrap();
     let mut lost: Vec<_> = report.lost.iter().map(|lost| (lost.users.clone(), lost.reason.clone())).collect();
     lost.sort_by_key(|(_, reason)| reason.len());
-    let version = |at: &str| vec![LostUse::Version { path: path(at), version: crate::model::VersionNumber(1) }];
+    let version =
+        |at: &str| vec![LostUse::Version { path: path(at), version: crate::model::VersionNumber(1) }];
     assert_eq!(lost[0], (version("a"), "missing".into()));
     assert_eq!(lost[1].0, version("new/file"));
     assert!(lost[1].1.starts_with("corrupt") && lost.len() == 2, "{lost:?}");
@@ -206,9 +212,10 @@ fn a_rescue_gets_what_is_left() {
     assert_eq!((report.changes, report.missing.len()), (2, 1));
     let desk = desk.reopened(None);
     assert_eq!((desk.read("a", None), desk.read("new/file", None)), ("a2".into(), "fresh".into()));
-    let lost_directory = desk.workspace.log(None).unwrap()[0].items.iter().any(|item| {
-        item.item.path.to_string().ends_with("/b")
-    });
+    let lost_directory = desk.workspace.log(None).unwrap()[0]
+        .items
+        .iter()
+        .any(|item| item.item.path.to_string().ends_with("/b"));
     assert!(lost_directory, "a file of a directory that is lost is there all the same");
 }
 
@@ -267,9 +274,10 @@ fn a_backup_verifies_what_it_has_when_asked() {
 #[test]
 fn a_backup_goes_nowhere_else() {
     let desk = desk();
-    let other = super::support::desk();
+    let env = Environment { ids: Arc::new(SystemIds), ..desk.env.clone() };
+    let other = Workspace::init(&desk.dir.path().join("other"), &env).unwrap();
     let dest = desk.dir.path().join("backup");
-    other.workspace.backup(&dest, false, &other.env, &|_| ()).unwrap();
+    other.backup(&dest, false, &env, &|_| ()).unwrap();
     let full = desk.dir.path().join("full");
     fs::create_dir(&full).unwrap();
     fs::write(full.join("mine"), "x").unwrap();
