@@ -235,7 +235,7 @@ impl ItemLine {
 
     fn read(self) -> io::Result<ItemFacts> {
         let place = |(parent, name): (i64, Text)| {
-            let name = Name::new(&name.read()).map_err(|_| bad("name"))?;
+            let name = Name::new(name.read()).map_err(|_| bad("name"))?;
             Ok::<_, io::Error>(Place { parent: Seq(parent), name })
         };
         let artifact = Seq(self.artifact);

@@ -12,6 +12,7 @@ mod saves;
 mod scratch;
 mod stale;
 mod stat;
+mod upkeep;
 mod versions;
 mod xattrs;
 
