@@ -242,7 +242,7 @@ mod tests {
         CheckInReport, CheckInRequest, EngineError, Result as EngineResult, RevertReport, SettleReport,
         StatusReport,
     };
-    use crate::model::{ArtifactPath, ChangeNumber, Lease, VersionNumber};
+    use crate::model::{ArtifactPath, ChangeNumber, Digest, Lease, VersionNumber};
 
     /// A checkout that answers from nothing.
     struct Fake;
@@ -284,6 +284,10 @@ mod tests {
 
         fn restore(&self, _path: &ArtifactPath, _version: VersionNumber) -> EngineResult<()> {
             Ok(())
+        }
+
+        fn open_blobs(&self) -> EngineResult<Vec<Digest>> {
+            Ok(vec![Digest::from_bytes([7; 32])])
         }
     }
 
@@ -339,6 +343,7 @@ mod tests {
         assert!(matches!(held, EngineError::Held { path, lease: None } if path.to_string() == "x"));
         assert!(matches!(daemon.remote.add(&path("x")), Err(EngineError::NotFound(_))));
         daemon.remote.save_as(&path("x"), &path("y")).unwrap();
+        assert_eq!(daemon.remote.open_blobs().unwrap(), [Digest::from_bytes([7; 32])]);
         daemon.runtime.block_on(daemon.serving.finish());
         assert!(!daemon.socket.exists());
     }

@@ -97,6 +97,32 @@ pub enum BlobError {
         /// The path.
         path: PathBuf,
     },
+    /// A directory or file that a change was working with is not what its name stands for any more.
+    #[error("{} was replaced while it was used", path.display())]
+    Swapped {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Somebody else had a lock for as long as it may be waited for; nothing was changed.
+    #[error("{} is held by somebody else: waited {waited_ms} ms", path.display())]
+    Locked {
+        /// The lock's file.
+        path: PathBuf,
+        /// How long it was waited for.
+        waited_ms: i64,
+    },
+    /// A lock was lost while it was held, or could be by now; what needed it was not done.
+    #[error("{} was lost while it was held", path.display())]
+    LockLost {
+        /// The lock's file.
+        path: PathBuf,
+    },
+    /// A sweep or a backup was asked of a store that takes no lock files, so that others could not know of it.
+    #[error("{} is locked for this process alone, so it can't be swept or backed up", path.display())]
+    Uncoordinated {
+        /// The directory of blobs.
+        path: PathBuf,
+    },
     /// Renames from staging to objects would not be atomic.
     #[error("{} and {} are on different filesystems", objects.display(), staging.display())]
     TwoFilesystems {
@@ -121,6 +147,7 @@ impl BlobError {
         match self {
             Self::Missing { .. } => "artifact_missing",
             Self::Corrupt { .. } => "artifact_corruption",
+            Self::Uncoordinated { .. } => "invalid_configuration",
             _ => "unavailable",
         }
     }

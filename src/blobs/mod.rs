@@ -5,7 +5,9 @@
 
 mod disk;
 mod error;
+mod faults;
 mod hashing;
+mod locks;
 mod memory;
 
 #[cfg(test)]
@@ -14,9 +16,11 @@ mod contract;
 use std::collections::HashSet;
 use std::io::Read;
 
-pub use disk::{DiskStore, Fault, FaultPlan, Faults, MemoryStamps, Note, Stamp, Stamps, Step};
+pub use disk::{DiskParts, DiskSettings, DiskStore, Durability, MemoryStamps, Note, Stamp, Stamps, Stored};
 pub use error::{BlobError, NoteError};
+pub use faults::{Fault, FaultPlan, Faults, Step};
 pub use hashing::digest_of;
+pub use locks::{BackupLease, Coordination};
 pub use memory::MemoryStore;
 
 use crate::model::Digest;

@@ -15,11 +15,13 @@ mod head;
 mod history;
 mod import;
 mod leases;
+mod manifests;
 mod names;
 mod promote;
 mod publish;
 mod recovery;
 mod revert;
+mod roots;
 mod rows;
 mod saves;
 mod schema;
@@ -45,19 +47,23 @@ pub use events::{Event, EventKind, NewEvent};
 pub use history::{ChangeItem, ChangeRecord, ChangeRecordItem, KnownArtifact, NodePlace};
 pub use import::{ImportItem, Importing};
 pub use leases::LeaseFilter;
+pub use manifests::{ChangeFacts, ItemFacts};
 pub use names::{NewEntry, RenameMode, RenameRequest, Renamed};
 pub use publish::StagedSave;
 pub use revert::RevertedItem;
+pub use roots::{Reference, WorkId};
 pub use saves::{AttrChange, Save, Saved};
 pub use stamps::StampRow;
 pub use unsynced::{Unsynced, UnsyncedSave};
 
-use crate::ids::Ids;
 use crate::model::{ArtifactId, Attrs, CheckoutId, Entry, Holder, Ino, Instant, Kind, Layer, Name, Seq};
 use error::doing;
 
 /// How long a transaction waits for another process's.
 pub const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a copy waits before it tries a locked database again.
+const COPY_PAUSE: Duration = Duration::from_millis(50);
 
 /// The database's page size: a commit writes and checksums whole pages, one for each table and index that it touches,
 /// and most commits change a few short rows in many of them.
@@ -142,8 +148,8 @@ impl std::fmt::Debug for Catalog {
 }
 
 impl Catalog {
-    /// Makes a catalog that holds an empty root directory; fails where the file is there already.
-    pub fn create(path: &Path, root: Attrs, ids: &dyn Ids, now: Instant) -> Result<Self> {
+    /// Makes a catalog that holds an empty root directory of this identity; fails where the file is there already.
+    pub fn create(path: &Path, root: Attrs, id: ArtifactId) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let mut conn = connect(path, flags)?;
         conn.pragma_update(None, "page_size", PAGE_BYTES).map_err(doing("set the page size"))?;
@@ -151,7 +157,6 @@ impl Catalog {
         schema::migrate(&mut conn)?;
         drop(conn);
         let catalog = Self::open(path)?;
-        let id = ids.artifact(now.wall);
         catalog.write(Durability::Full, |tx| insert_root(tx, id, &root))?;
         Ok(catalog)
     }
@@ -222,6 +227,37 @@ impl Catalog {
     pub fn checkpoint(&self) -> Result<()> {
         self.read(|conn| {
             conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(doing("checkpoint"))
+        })
+    }
+
+    /// Copies the catalog as it is now to a new file, which the caller syncs (SQLite's online backup); writers go on.
+    pub fn copy_to(&self, path: &Path) -> Result<()> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        let mut copy = connect(path, flags)?;
+        self.read(|conn| {
+            let backup = rusqlite::backup::Backup::new(conn, &mut copy).map_err(doing("begin a copy"))?;
+            // As many pages as there can be in one step: the copy is one state, whatever others commit.
+            backup.run_to_completion(i32::MAX, COPY_PAUSE, None).map_err(doing("copy"))
+        })?;
+        copy.close().map_err(|(_, source)| doing("end a copy")(source))
+    }
+
+    /// The identity of the root directory, which stands for the workspace's.
+    pub fn workspace_id(&self) -> Result<ArtifactId> {
+        self.read(|conn| view::id_of(conn, Seq::ROOT))
+    }
+
+    /// Forgets what a copy of a catalog says of the processes and the disk that the original was used by: mounts,
+    /// writers, work, and which files were not synced, since the copies of all of them are.
+    pub fn forget_processes(&self) -> Result<()> {
+        let synced =
+            "UPDATE draft SET unsynced = NULL, unsynced_since = NULL, old_digest = NULL, old_staged = NULL,
+            old_target = NULL, old_size = NULL, old_mtime = NULL";
+        self.write(Durability::Full, |tx| {
+            for sql in ["DELETE FROM mount", "DELETE FROM writer", "DELETE FROM work", synced] {
+                view::execute(tx, "forget processes", sql, ())?;
+            }
+            Ok(())
         })
     }
 

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::error::{CatalogError, doing};
 
 /// The migrations, oldest first.
-const MIGRATIONS: &[&str] = &[FIRST, UNSYNCED_SAVES];
+const MIGRATIONS: &[&str] = &[FIRST, UNSYNCED_SAVES, COLLECTOR];
 
 const FIRST: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -208,6 +208,24 @@ ALTER TABLE draft ADD COLUMN old_target BLOB;
 ALTER TABLE draft ADD COLUMN old_size INTEGER;
 ALTER TABLE draft ADD COLUMN old_mtime INTEGER;
 CREATE INDEX draft_old_staged ON draft (old_staged) WHERE old_staged IS NOT NULL;
+";
+
+/// What the collector and a rescue need.
+const COLLECTOR: &str = "
+-- The blob that tells the same as the change's rows, for whoever has lost the catalog.
+ALTER TABLE change ADD COLUMN manifest BLOB;
+CREATE INDEX change_manifest ON change (manifest) WHERE manifest IS NOT NULL;
+CREATE INDEX draft_digest ON draft (digest) WHERE digest IS NOT NULL;
+CREATE INDEX draft_old_digest ON draft (old_digest) WHERE old_digest IS NOT NULL;
+
+-- Processes that store blobs which no row names yet.
+CREATE TABLE work (
+  id          INTEGER PRIMARY KEY,
+  boot        INTEGER NOT NULL,
+  pid         INTEGER NOT NULL,
+  start_ticks INTEGER NOT NULL,
+  started     INTEGER NOT NULL
+) STRICT;
 ";
 
 /// Whether a database was ever made a catalog.

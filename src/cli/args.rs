@@ -114,6 +114,76 @@ pub struct MountArgs {
     pub foreground: bool,
 }
 
+/// The arguments of `gc`.
+#[derive(Debug, Args)]
+pub struct GcArgs {
+    /// How old bytes that nothing needs must be, such as 14d
+    #[arg(long = "grace", value_name = "DURATION", value_parser = parse_duration_ms, default_value = "14d")]
+    pub grace_ms: i64,
+    /// Remove nothing, and tell what would be removed
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The arguments of `fsck`.
+#[derive(Debug, Args)]
+pub struct FsckArgs {
+    /// Fetch what is lost from the remote store, and make manifests again
+    #[arg(long)]
+    pub repair: bool,
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The arguments of `rescue`.
+#[derive(Debug, Args)]
+pub struct RescueArgs {
+    /// The workspace whose catalog is lost or damaged
+    pub workspace: PathBuf,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The arguments of `backup`.
+#[derive(Debug, Args)]
+pub struct BackupArgs {
+    /// The backup's directory: new, empty, or an earlier backup of this workspace, which is brought up to date
+    pub dest: PathBuf,
+    /// Read again what the backup has already, and replace what is not whole
+    #[arg(long)]
+    pub verify: bool,
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The arguments of `restore-backup`.
+#[derive(Debug, Args)]
+pub struct RestoreBackupArgs {
+    /// A backup's directory
+    #[arg(value_name = "SRC")]
+    pub source: PathBuf,
+    /// The directory to make a workspace
+    pub workspace: PathBuf,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
 /// The arguments of `umount`.
 #[derive(Debug, Args)]
 pub struct UmountArgs {

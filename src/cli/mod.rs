@@ -102,6 +102,29 @@ pub enum Command {
     Lease(LeaseArgs),
     /// List or fetch bytes that were written and are in no draft
     Recovered(RecoveredArgs),
+    /// Remove stored bytes that nothing needs any more
+    ///
+    /// Keeps what versions, drafts, saves, open files of live mounts, running imports, manifests and the files of
+    /// .leasehold/pins need, and everything younger than the grace time. Does nothing while a backup runs.
+    Gc(GcArgs),
+    /// Read every stored byte, and tell what is lost
+    ///
+    /// Names lost bytes by path and version, and ends with status 1 if there are any. Safe while mounted.
+    Fsck(FsckArgs),
+    /// Make a new catalog from what check-ins left in the store
+    ///
+    /// For a workspace whose catalog.db is lost or damaged, which is set aside. Versions and names come back; drafts
+    /// become recovery copies at the next mount of their checkout; leases are forgotten.
+    Rescue(RescueArgs),
+    /// Copy the workspace to a backup, or bring one up to date
+    ///
+    /// Safe while mounted and in use. What the backup has already is not copied again, and a backup that was cut short
+    /// goes on where it was.
+    Backup(BackupArgs),
+    /// Make a workspace of a backup
+    ///
+    /// Every byte is verified on the way.
+    RestoreBackup(RestoreBackupArgs),
     /// Write man pages or shell completions
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -157,6 +180,12 @@ mod tests {
             "leasehold recovered --json",
             "leasehold recovered list",
             "leasehold recovered restore 12 dest",
+            "leasehold gc",
+            "leasehold gc --grace 14d --dry-run -w ws --json",
+            "leasehold fsck --repair",
+            "leasehold rescue ws",
+            "leasehold backup dest --verify -w ws",
+            "leasehold restore-backup src ws",
             "leasehold generate man dir",
             "leasehold generate completions bash",
         ] {
@@ -206,6 +235,10 @@ mod tests {
             "leasehold revert",
             "leasehold lease acquire",
             "leasehold recovered restore 12",
+            "leasehold gc --grace -1d",
+            "leasehold rescue",
+            "leasehold backup",
+            "leasehold restore-backup src",
         ] {
             assert_eq!(parse(line).expect_err(line).exit_code(), 2, "{line}");
         }

@@ -22,6 +22,19 @@ pub enum CommandError {
         /// The lease that refused, unless it ended meanwhile.
         lease: Option<Box<Lease>>,
     },
+    /// Bytes are lost, or something else is wrong: the command has told what.
+    #[error(
+        "{}: {lost} blobs are lost, and {problems} other things are wrong: see above; restore what you can from a backup",
+        workspace.display()
+    )]
+    Damaged {
+        /// The workspace or backup.
+        workspace: PathBuf,
+        /// How many blobs can't be had.
+        lost: usize,
+        /// How many other problems there are.
+        problems: usize,
+    },
     /// Nothing says which workspace is meant.
     #[error("{}: no workspace here; use -w, LEASEHOLD_WORKSPACE, or a path inside a mount", .0.display())]
     NoWorkspace(PathBuf),

@@ -8,7 +8,7 @@ use super::forms::HostPathForm;
 use super::import::{ImportForm, print_report};
 use super::output::Printer;
 use super::place::Context;
-use super::progress::ImportBar;
+use super::progress::Bar;
 use crate::cli::InitArgs;
 use crate::engine::{ImportReport, ImportRequest, Layout, Workspace};
 use crate::model::{ArtifactPath, Holder};
@@ -68,7 +68,7 @@ fn check_readable(dir: &Path) -> Result<()> {
 }
 
 fn import(workspace: &Workspace, dir: PathBuf, author: Holder) -> Result<ImportReport> {
-    let bar = ImportBar::new();
+    let bar = Bar::new("files");
     let request = ImportRequest {
         message: format!("Import of {}", dir.display()),
         sources: vec![dir],
@@ -76,5 +76,7 @@ fn import(workspace: &Workspace, dir: PathBuf, author: Holder) -> Result<ImportR
         author,
         contents_only: true,
     };
-    Ok(workspace.import(&request, &|progress| bar.update(&progress))?)
+    Ok(workspace.import(&request, &|progress| {
+        bar.update(progress.files, progress.total_files, Some(progress.bytes))
+    })?)
 }

@@ -16,6 +16,7 @@ impl Workspace {
         self.publish_drafts(actor, &selected, &request.busy)?;
         let checked_in = self.check_in_published(actor, request, &drafts)?;
         self.wake();
+        self.store_manifests();
         let items = checked_in.items.iter();
         let items =
             items.map(|item| changed_item(item.before.clone(), item.after.clone(), item.version)).collect();

@@ -9,7 +9,7 @@ use super::{
 use crate::blobs::BlobStore;
 use crate::catalog::{Actor, DraftInfo, NewEntry, Place, Save};
 use crate::model::{
-    ArtifactPath, Attrs, CheckoutId, Content, Entry, Generation, Holder, Kind, Lease, Scratch, Seq,
+    ArtifactPath, Attrs, CheckoutId, Content, Digest, Entry, Generation, Holder, Kind, Lease, Scratch, Seq,
     VersionInfo, VersionNumber,
 };
 use crate::sys;
@@ -56,6 +56,10 @@ impl CheckoutOps for Detached {
 
     fn save_as(&self, path: &ArtifactPath, new: &ArtifactPath) -> Result<()> {
         self.workspace.save_as(&self.actor(), path, new)
+    }
+
+    fn open_blobs(&self) -> Result<Vec<Digest>> {
+        Ok(Vec::new())
     }
 
     fn settle(&self, under: &ArtifactPath) -> Result<SettleReport> {

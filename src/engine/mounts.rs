@@ -51,6 +51,15 @@ impl Workspace {
         Ok(alive.map(|m| MountStatus { mountpoint: m.mountpoint, pid: m.process.pid, reads: None }))
     }
 
+    /// Every holder whose checkout a live process shows.
+    pub fn live_mounts(&self) -> Result<Vec<(Holder, MountStatus)>> {
+        let mut live = Vec::new();
+        for (_, holder) in self.in_catalog(self.catalog().checkouts())? {
+            live.extend(self.live_mount(&holder)?.map(|mount| (holder, mount)));
+        }
+        Ok(live)
+    }
+
     /// Notes that this process mounts a holder's checkout; refuses if another live one does.
     pub fn begin_mount(&self, holder: &Holder, mountpoint: &Path) -> Result<MountGuard> {
         let process = sys::this_process().map_err(file_error("read", Path::new("/proc/self/stat")))?;

@@ -37,6 +37,9 @@ pub trait CheckoutOps: Send + Sync {
 
     /// Makes an old version the draft of its path.
     fn restore(&self, path: &ArtifactPath, version: VersionNumber) -> Result<()>;
+
+    /// The blobs that applications have open, whether or not a row still names them.
+    fn open_blobs(&self) -> Result<Vec<Digest>>;
 }
 
 /// A check-in that is asked for.

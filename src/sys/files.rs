@@ -103,9 +103,15 @@ pub fn open_file_at(dir: &File, name: &OsStr) -> io::Result<File> {
     open_at_raw(dir.as_raw_fd(), name, libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0)
 }
 
-/// Creates `name` in `dir` for writing, with `mode`; fails with `AlreadyExists` if the name is taken.
+/// Creates `name` in `dir` for reading and writing, with `mode`; fails with `AlreadyExists` if the name is taken.
 pub fn create_file_at(dir: &File, name: &OsStr, mode: u32) -> io::Result<File> {
-    open_at_raw(dir.as_raw_fd(), name, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW, mode)
+    open_at_raw(dir.as_raw_fd(), name, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW, mode)
+}
+
+/// Removes the directory `name` of `dir` with all that is in it; symlinks in it are removed, not followed.
+pub fn remove_tree_at(dir: &File, name: &OsStr) -> io::Result<()> {
+    // A path of this process's own to what it has open (proc(5), `fd/`).
+    std::fs::remove_dir_all(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))
 }
 
 /// Whether an open was refused because the name is a symlink (open(2), `O_NOFOLLOW`).
@@ -146,12 +152,11 @@ pub fn unlink_at(dir: &File, name: &OsStr) -> io::Result<()> {
     check(unsafe { libc::unlinkat(dir.as_raw_fd(), name.as_ptr(), 0) }).map(drop)
 }
 
-/// Sets the modification time of a file to the kernel's present (futimens(2), `UTIME_NOW`).
+/// Sets the times of the last access and the last write of a file to the kernel's present (futimens(2), `UTIME_NOW`).
 pub fn touch(file: &File) -> io::Result<()> {
-    let omit = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT };
     let now = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW };
     // SAFETY: the descriptor is open, and the array holds the two times that the call reads.
-    check(unsafe { libc::futimens(file.as_raw_fd(), [omit, now].as_ptr()) }).map(drop)
+    check(unsafe { libc::futimens(file.as_raw_fd(), [now, now].as_ptr()) }).map(drop)
 }
 
 /// Starts to write a range back to the disk without waiting (sync_file_range(2)): a hint, not a barrier.
@@ -179,7 +184,7 @@ fn open_at_raw(dir: libc::c_int, name: &OsStr, flags: libc::c_int, mode: u32) ->
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-fn c_string(name: &OsStr) -> io::Result<CString> {
+pub(super) fn c_string(name: &OsStr) -> io::Result<CString> {
     CString::new(name.as_bytes()).map_err(io::Error::from)
 }
 

@@ -10,7 +10,8 @@ use crate::engine::{
     StatusReport,
 };
 use crate::model::{
-    ArtifactId, ArtifactPath, Generation, Ino, Lease, Scratch, Seq, VersionInfo, VersionNumber,
+    ArtifactId, ArtifactPath, Content, Digest, Generation, Ino, Lease, Scratch, Seq, VersionInfo,
+    VersionNumber,
 };
 
 type OpsResult<T> = std::result::Result<T, EngineError>;
@@ -183,6 +184,17 @@ impl CheckoutOps for Vfs {
         self.settle_or_refuse(std::slice::from_ref(path))?;
         self.detached()?.restore(path, version)?;
         self.after_command([path])
+    }
+
+    fn open_blobs(&self) -> OpsResult<Vec<Digest>> {
+        let open = self.nodes.all().into_iter().filter_map(|node| {
+            let state = node.lock();
+            match state.content {
+                Content::Blob(digest) if state.handles > 0 => Some(digest),
+                _ => None,
+            }
+        });
+        Ok(open.collect())
     }
 }
 

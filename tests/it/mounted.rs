@@ -16,6 +16,7 @@ mod scratch;
 mod sharing;
 mod stale;
 mod stat;
+mod upkeep;
 mod versions;
 mod watching;
 mod xattrs;

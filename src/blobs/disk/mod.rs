@@ -2,18 +2,20 @@
 
 mod adopt;
 mod batch;
-mod faults;
 mod publish;
+mod settings;
 mod stamp;
 mod steps;
+mod sweep;
 mod verify;
 
 #[cfg(test)]
 mod tests;
 
 pub use adopt::Note;
-pub use faults::{Fault, FaultPlan, Faults, Step};
+pub use settings::{DiskParts, DiskSettings, Durability};
 pub use stamp::{MemoryStamps, Stamp, Stamps};
+pub use sweep::Stored;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -28,8 +30,8 @@ use parking_lot::Mutex;
 use self::publish::Candidate;
 use self::steps::{DIR_MODE, Steps};
 use super::hashing::{BUFFER_BYTES, Hasher, fill};
-use super::{BlobError, BlobStore};
-use crate::ids::Ids;
+use super::locks::Locks;
+use super::{BlobError, BlobStore, Faults};
 use crate::model::Digest;
 use crate::sys;
 
@@ -45,23 +47,18 @@ pub struct DiskStore {
     staging: PathBuf,
     objects_dir: File,
     staging_dir: File,
-    stamps: Arc<dyn Stamps>,
+    parts: DiskParts,
     steps: Steps,
+    locks: Arc<Locks>,
     /// The fan-out directories, by number and inode, whose own entries are known to be durable.
     durable_fan_outs: Mutex<HashMap<u8, u64>>,
     /// The staging files of which a sync failed.
     tainted: Mutex<HashSet<OsString>>,
-    ids: Arc<dyn Ids>,
 }
 
 impl DiskStore {
     /// Makes the two directories where they are missing (mode 0700), durably, and opens the store.
-    pub fn create(
-        objects: &Path,
-        staging: &Path,
-        stamps: Arc<dyn Stamps>,
-        ids: Arc<dyn Ids>,
-    ) -> Result<Self, BlobError> {
+    pub fn create(objects: &Path, staging: &Path, parts: &DiskParts) -> Result<Self, BlobError> {
         for dir in [objects, staging] {
             DirBuilder::new()
                 .recursive(true)
@@ -72,16 +69,11 @@ impl DiskStore {
             let synced = File::open(parent).and_then(|parent| parent.sync_all());
             synced.map_err(BlobError::io("sync", parent))?;
         }
-        Self::open(objects, staging, stamps, ids)
+        Self::open(objects, staging, parts)
     }
 
     /// Opens the store in two directories that exist, aren't symlinks, and are on one filesystem.
-    pub fn open(
-        objects: &Path,
-        staging: &Path,
-        stamps: Arc<dyn Stamps>,
-        ids: Arc<dyn Ids>,
-    ) -> Result<Self, BlobError> {
+    pub fn open(objects: &Path, staging: &Path, parts: &DiskParts) -> Result<Self, BlobError> {
         let objects_dir = sys::open_dir(objects).map_err(BlobError::open_dir(objects))?;
         let staging_dir = sys::open_dir(staging).map_err(BlobError::open_dir(staging))?;
         if device(&objects_dir, objects)? != device(&staging_dir, staging)? {
@@ -90,21 +82,25 @@ impl DiskStore {
                 staging: staging.to_owned(),
             });
         }
+        let DiskSettings { coordination, lock_wait_ms, .. } = parts.settings;
+        let (clock, ids) = (Arc::clone(&parts.clock), Arc::clone(&parts.ids));
+        let locks = Locks::new(objects, coordination, lock_wait_ms, clock, ids)?;
         Ok(Self {
             objects: objects.to_owned(),
             staging: staging.to_owned(),
             objects_dir,
             staging_dir,
-            stamps,
+            parts: parts.clone(),
             steps: Steps::default(),
+            locks: Arc::new(locks),
             durable_fan_outs: Mutex::default(),
             tainted: Mutex::default(),
-            ids,
         })
     }
 
     /// The same store, whose changes of the disk fail as `faults` says; for tests.
     pub fn with_faults(mut self, faults: Arc<dyn Faults>) -> Self {
+        self.locks = Arc::new(self.locks.with_faults(Arc::clone(&faults)));
         self.steps = Steps { faults: Some(faults) };
         self
     }
@@ -137,11 +133,11 @@ impl DiskStore {
         let count = fill(source, buffer).map_err(|source| BlobError::Source { source })?;
         hasher.update(&buffer[..count]);
         if count < buffer.len()
-            && let Some(known) = self.find_stored(hasher.clone().finish())?
+            && let Some(known) = self.find_stored(&hasher.clone().finish())?
         {
             return Ok((known, None));
         }
-        let name = OsString::from(self.ids.token());
+        let name = OsString::from(self.parts.ids.token());
         let path = self.staging.join(&name);
         let file = self.steps.create(&self.staging_dir, &name).map_err(BlobError::io("create", &path))?;
         let written = self.write_rest(source, buffer, (hasher, count), &file, &path);

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use super::{DiskStore, Stamp};
 use crate::blobs::BlobError;
 use crate::blobs::error::repeat;
+use crate::blobs::locks::Lock;
 use crate::model::Digest;
 use crate::sys;
 
@@ -90,7 +91,7 @@ impl DiskStore {
                 Ok(())
             }));
         }
-        self.stamps.record(&stamps);
+        self.parts.stamps.record(&stamps);
         results
     }
 
@@ -156,14 +157,29 @@ impl DiskStore {
         Some(Stamp::of(&metadata)).filter(|stamp| stamp.same_content(expected))
     }
 
-    /// Looks for whole bytes at the address, and freshens them, since a sweep goes by mtime.
-    pub(super) fn find_stored(&self, digest: Digest) -> Result<Option<Candidate>, BlobError> {
+    /// Looks for whole bytes at the address, and freshens them under its lock.
+    pub(super) fn find_stored(&self, digest: &Digest) -> Result<Option<Candidate>, BlobError> {
+        match self.open_blob(digest) {
+            Ok(_) => {}
+            Err(BlobError::Missing { .. } | BlobError::NotAFile { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let lock = self.locks.lock(digest)?;
+        let stored = self.freshen_stored(digest, &lock)?;
+        lock.release()?;
+        Ok(stored.map(|stamp| Candidate { name: None, digest: *digest, size: stamp.size, stamp }))
+    }
+
+    /// Verifies what is at the address, and if it is whole, freshens it, since a sweep goes by mtime.
+    ///
+    /// The lock is confirmed after that: a sweep that took it away before may have judged by the old mtime.
+    fn freshen_stored(&self, digest: &Digest, lock: &Lock<'_>) -> Result<Option<Stamp>, BlobError> {
         let hex = digest.to_hex();
         let Some(dir) = self.open_fan_out(OsStr::new(&hex[..2]))? else { return Ok(None) };
-        let Present::Whole(file) = self.examine(&dir, OsStr::new(&hex), &digest)? else { return Ok(None) };
-        self.steps.touch(&file).map_err(BlobError::io("freshen", &self.path_of(&digest)))?;
-        let stamp = self.stamp_of(&file, &digest)?;
-        Ok(Some(Candidate { name: None, digest, size: stamp.size, stamp }))
+        let Present::Whole(file) = self.examine(&dir, OsStr::new(&hex), digest)? else { return Ok(None) };
+        self.steps.touch(&file).map_err(BlobError::io("freshen", &self.path_of(digest)))?;
+        lock.confirm()?;
+        self.stamp_of(&file, digest).map(Some)
     }
 
     /// Makes sure that bytes which were found stored still are.
@@ -175,15 +191,27 @@ impl DiskStore {
         Ok(Placed::Kept(self.stamp_of(&file, &candidate.digest)?))
     }
 
-    /// Renames a staging file to its address, unless its bytes are there already.
+    /// Renames a staging file to its address, unless its bytes are there already; all of it under the address's lock.
+    ///
+    /// The lock ends before the barrier of the batch: what was just placed has a fresh mtime, so that a sweep leaves it
+    /// alone, and for all others it is a blob like any other.
     fn place_staged(&self, dir: &File, name: &OsStr, candidate: &Candidate) -> Result<Placed, BlobError> {
-        if let Some(stored) = self.find_stored(candidate.digest)? {
-            return Ok(Placed::Kept(stored.stamp));
+        let lock = self.locks.lock(&candidate.digest)?;
+        if let Some(stamp) = self.freshen_stored(&candidate.digest, &lock)? {
+            lock.release()?;
+            return Ok(Placed::Kept(stamp));
         }
         let hex = OsString::from(candidate.digest.to_hex());
+        lock.confirm()?;
         let moved = self.steps.rename(&self.staging_dir, name, dir, &hex);
         moved.map_err(BlobError::io("rename", &self.staging.join(name)))?;
-        Ok(Placed::Moved)
+        match lock.release() {
+            Ok(()) => Ok(Placed::Moved),
+            Err(error) => {
+                self.give_back(candidate);
+                Err(error)
+            }
+        }
     }
 
     /// Looks at an address; corrupt bytes are found here, and logged.

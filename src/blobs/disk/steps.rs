@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-use super::faults::{Faults, Step};
+use crate::blobs::faults::{Faults, Step, run_step};
 use crate::sys;
 
 /// The mode of blobs; a peer of another kind opens them for reading and writing to sync them, so not 0400.
@@ -22,11 +22,7 @@ pub(super) struct Steps {
 
 impl Steps {
     fn run<T>(&self, step: Step, action: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let Some(faults) = &self.faults else { return action() };
-        faults.before(step)?;
-        let done = action()?;
-        faults.after(step)?;
-        Ok(done)
+        run_step(self.faults.as_ref(), step, action)
     }
 
     pub(super) fn create(&self, dir: &File, name: &OsStr) -> io::Result<File> {
@@ -71,5 +67,9 @@ impl Steps {
 
     pub(super) fn remove(&self, dir: &File, name: &OsStr) -> io::Result<()> {
         self.run(Step::Remove, || sys::unlink_at(dir, name))
+    }
+
+    pub(super) fn sweep(&self, dir: &File, name: &OsStr) -> io::Result<()> {
+        self.run(Step::Sweep, || sys::unlink_at(dir, name))
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::blobs::contract::{self, read};
-use crate::blobs::digest_of;
+use crate::blobs::{Coordination, Fault, FaultPlan, Step, digest_of};
+use crate::clock::SystemClock;
 use crate::ids::SystemIds;
 
 const EIO: i32 = 5;
@@ -32,13 +33,12 @@ impl Place {
     }
 
     fn store(&self) -> DiskStore {
-        DiskStore::create(&self.objects(), &self.staging(), self.stamps.clone(), Arc::new(SystemIds)).unwrap()
+        DiskStore::create(&self.objects(), &self.staging(), &parts(self.stamps.clone())).unwrap()
     }
 
     /// The store as another process finds it: nothing is known of it.
     fn reopened(&self) -> DiskStore {
-        DiskStore::open(&self.objects(), &self.staging(), Arc::<MemoryStamps>::default(), Arc::new(SystemIds))
-            .unwrap()
+        DiskStore::open(&self.objects(), &self.staging(), &parts(Arc::default())).unwrap()
     }
 
     fn stage(&self, name: &str, bytes: &[u8]) -> PathBuf {
@@ -55,11 +55,19 @@ impl Place {
     }
 
     fn blobs(&self) -> Vec<PathBuf> {
-        let fan_outs = fs::read_dir(self.objects()).unwrap().map(|entry| entry.unwrap().path());
+        let dirs = fs::read_dir(self.objects()).unwrap().map(|entry| entry.unwrap().path());
+        let fan_outs = dirs.filter(|dir| !dir.ends_with(".locks"));
         let blobs = fan_outs.flat_map(|dir| fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()));
         let mut blobs: Vec<_> = blobs.collect();
         blobs.sort();
         blobs
+    }
+
+    /// Lets all locks be as old as if nobody had touched them for long.
+    fn let_locks_end(&self) {
+        for lock in fs::read_dir(self.objects().join(".locks")).into_iter().flatten() {
+            File::open(lock.unwrap().path()).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+        }
     }
 
     /// Whatever has an address has the right bytes.
@@ -70,6 +78,11 @@ impl Place {
             store.open_verified(&digest).unwrap();
         }
     }
+}
+
+fn parts(stamps: Arc<MemoryStamps>) -> DiskParts {
+    let clock = Arc::new(SystemClock::new().unwrap());
+    DiskParts { settings: DiskSettings::default(), stamps, ids: Arc::new(SystemIds), clock }
 }
 
 fn put(store: &DiskStore, bytes: &[u8]) -> Digest {
@@ -282,10 +295,9 @@ fn symlinks_in_place_of_directories_are_refused() {
     let real = place.root.path().join("real");
     fs::rename(place.objects(), &real).unwrap();
     symlink(&real, place.objects()).unwrap();
-    let ids = || Arc::new(SystemIds);
-    let opened = DiskStore::open(&place.objects(), &place.staging(), place.stamps.clone(), ids());
+    let opened = DiskStore::open(&place.objects(), &place.staging(), &parts(place.stamps.clone()));
     assert!(matches!(opened.err(), Some(BlobError::NotADirectory { .. })));
-    let created = DiskStore::create(&place.objects(), &place.staging(), place.stamps.clone(), ids());
+    let created = DiskStore::create(&place.objects(), &place.staging(), &parts(place.stamps.clone()));
     assert!(matches!(created.err(), Some(BlobError::NotADirectory { .. })));
 }
 
@@ -294,7 +306,7 @@ fn two_filesystems_are_refused() {
     let place = Place::new();
     let other = Path::new("/dev/shm");
     let same = fs::metadata(other).unwrap().dev() == fs::metadata(place.root.path()).unwrap().dev();
-    let opened = DiskStore::create(&place.objects(), other, place.stamps.clone(), Arc::new(SystemIds));
+    let opened = DiskStore::create(&place.objects(), other, &parts(place.stamps.clone()));
     assert_eq!(matches!(opened.err(), Some(BlobError::TwoFilesystems { .. })), !same);
 }
 
@@ -433,6 +445,7 @@ fn after_a_crash_each_file_is_in_staging_or_in_the_store_whole() {
     for fault in [Fault::CrashBefore, Fault::CrashAfter] {
         at_each_step(fault, |work, case, place, results| {
             place.assert_or_healing(work, case);
+            place.let_locks_end();
             let store = place.reopened();
             for (result, bytes) in results.iter().zip(work.contents()) {
                 let stored = store.is_whole(&digest_of(&bytes)).unwrap();
@@ -549,7 +562,11 @@ fn bytes_are_synced_before_the_rename_and_directories_after_it() {
     use Step::{Create, MakeDir, Remove, Rename, SyncDir, SyncFile, SyncFilesystem, Touch, Write};
     let place = Place::new();
     let plan = Arc::new(FaultPlan::new());
-    let store = place.store().with_faults(plan.clone());
+    let mut parts = parts(place.stamps.clone());
+    // Without the steps of locks, which have tests of their own.
+    parts.settings.coordination = Coordination::Process;
+    let store = DiskStore::create(&place.objects(), &place.staging(), &parts).unwrap();
+    let store = store.with_faults(plan.clone());
     let taken = |plan: &FaultPlan| {
         let seen = plan.seen();
         plan.arm(usize::MAX, Fault::Error(EIO));

@@ -33,22 +33,34 @@ impl DiskStore {
         }
     }
 
+    /// Reads the whole blob, whatever its stamp says, and records a new one.
+    ///
+    /// # Errors
+    /// As [`open_verified`](Self::open_verified), and what reading says.
+    pub fn check(&self, digest: &Digest) -> Result<(), BlobError> {
+        self.hash_and_compare(&self.open_blob(digest)?, digest)
+    }
+
     /// Whether [`open_verified`](Self::open_verified) would have to read the whole blob first.
     ///
     /// # Errors
     /// `Missing`, if the blob isn't there.
     pub fn needs_hashing(&self, digest: &Digest) -> Result<bool, BlobError> {
         let stamp = self.stamp_of(&self.open_blob(digest)?, digest)?;
-        Ok(self.stamps.stamp(digest) != Some(stamp))
+        Ok(self.parts.stamps.stamp(digest) != Some(stamp))
     }
 
     /// Proves that an open file holds the bytes of `digest`.
     pub(super) fn verify(&self, file: &File, digest: &Digest) -> Result<(), BlobError> {
+        if self.parts.stamps.stamp(digest) == Some(self.stamp_of(file, digest)?) {
+            return Ok(());
+        }
+        self.hash_and_compare(file, digest)
+    }
+
+    fn hash_and_compare(&self, file: &File, digest: &Digest) -> Result<(), BlobError> {
         for _ in 0..ATTEMPTS {
             let before = self.stamp_of(file, digest)?;
-            if self.stamps.stamp(digest) == Some(before) {
-                return Ok(());
-            }
             let (found, _) = hash_file(file).map_err(BlobError::io("read", &self.path_of(digest)))?;
             if self.stamp_of(file, digest)? != before {
                 continue;
@@ -57,7 +69,7 @@ impl DiskStore {
                 tracing::error!(%digest, %found, "a blob is corrupt");
                 return Err(BlobError::Corrupt { digest: *digest, found });
             }
-            self.stamps.record(&[(*digest, before)]);
+            self.parts.stamps.record(&[(*digest, before)]);
             return Ok(());
         }
         Err(BlobError::Unsettled { digest: *digest })

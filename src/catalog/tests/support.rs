@@ -24,7 +24,9 @@ pub(super) struct World {
 pub(super) fn world() -> Arc<World> {
     let dir = tempfile::tempdir().unwrap();
     let (clock, ids) = (ManualClock::new(), CountingIds::default());
-    let catalog = Catalog::create(&dir.path().join("catalog.db"), attrs(0o755), &ids, clock.now()).unwrap();
+    let catalog =
+        Catalog::create(&dir.path().join("catalog.db"), attrs(0o755), ids.artifact(clock.now().wall))
+            .unwrap();
     Arc::new(World { catalog, clock, ids, _dir: dir })
 }
 

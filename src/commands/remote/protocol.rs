@@ -45,6 +45,7 @@ pub enum Request {
         path: PathForm,
         version: i64,
     },
+    OpenBlobs,
     /// Take the mount away and end; the answer comes when the saves are flushed, or with `lazy` at once.
     Unmount {
         lazy: bool,
@@ -187,6 +188,10 @@ fn perform(ops: &dyn CheckoutOps, request: Request) -> Result<Value, Box<ErrorFo
         Request::Settle { under } => value_of(&SettleForm::of(&ops.settle(&under.read()?)?)),
         Request::Add { path } => value_of(&ops.add(&path.read()?)?),
         Request::Restore { path, version } => value_of(&ops.restore(&path.read()?, VersionNumber(version))?),
+        Request::OpenBlobs => {
+            let open: Vec<String> = ops.open_blobs()?.iter().map(ToString::to_string).collect();
+            value_of(&open)
+        }
         Request::Unmount { .. } => Err(Box::new(ErrorForm::failed("a checkout can't unmount itself".into()))),
     }
 }

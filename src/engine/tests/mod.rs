@@ -4,4 +4,5 @@ mod imports;
 mod powercuts;
 mod recoveries;
 mod support;
+mod upkeep;
 mod workspaces;

@@ -1,6 +1,7 @@
 //! Faults for tests: each change that the store makes to the disk can fail, or be the last one before a crash.
 
 use std::io;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -17,7 +18,7 @@ pub enum Step {
     SyncFile,
     /// Syncs the whole filesystem.
     SyncFilesystem,
-    /// Makes a fan-out directory.
+    /// Makes a directory of the store.
     MakeDir,
     /// Freshens the mtime of a blob that was put again.
     Touch,
@@ -29,6 +30,20 @@ pub enum Step {
     Link,
     /// Removes a staging file.
     Remove,
+    /// Makes a lock, a claim or the backup marker.
+    CreateLock,
+    /// Writes its owner's token into it.
+    WriteLock,
+    /// Sets its times, at the start and at each heartbeat.
+    TouchLock,
+    /// Removes one of them.
+    RemoveLock,
+    /// Moves the lock of a dead holder away.
+    MoveLock,
+    /// Gives a lock that was moved away by mistake its name back.
+    HandBackLock,
+    /// Removes a blob that is swept.
+    Sweep,
 }
 
 /// Decides before and after each step whether it goes on.
@@ -38,6 +53,19 @@ pub trait Faults: Send + Sync {
 
     /// An error here is told although the step was done.
     fn after(&self, step: Step) -> io::Result<()>;
+}
+
+/// Runs one step as the faults, if there are any, let it.
+pub(super) fn run_step<T>(
+    faults: Option<&Arc<dyn Faults>>,
+    step: Step,
+    action: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    let Some(faults) = faults else { return action() };
+    faults.before(step)?;
+    let done = action()?;
+    faults.after(step)?;
+    Ok(done)
 }
 
 /// What happens at the step of a [`FaultPlan`].
