@@ -61,6 +61,14 @@ pub enum EngineError {
     /// The store failed.
     #[error("the store failed")]
     Blobs(#[from] crate::blobs::BlobError),
+    /// A draft's bytes can't be brought into the store; where the disk lost some of them, never.
+    #[error("{path}: its last save can't be stored; save it again, if that stays so")]
+    NotStored {
+        /// The draft.
+        path: ArtifactPath,
+        /// The store's error.
+        source: crate::blobs::BlobError,
+    },
     /// A file of the workspace can't be used.
     #[error("can't {doing} {}", path.display())]
     File {

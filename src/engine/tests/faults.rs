@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::support::*;
-use crate::blobs::{Fault, FaultPlan};
-use crate::engine::CheckoutOps;
+use crate::blobs::{BlobError, Fault, FaultPlan};
+use crate::engine::{CheckoutOps, EngineError};
 
 /// Checks a save in while the step of this number has a fault; returns whether there was such a step.
 ///
@@ -47,4 +47,27 @@ fn no_failed_step_of_a_check_in_loses_the_save() {
             assert!(steps >= 3, "{fault:?}: a save takes a sync, a rename and a sync at least, not {steps}");
         }
     }
+}
+
+/// Who checks in hears of the document, not of a file of ours, and may save it again.
+#[test]
+fn a_save_that_the_disk_lost_is_named() {
+    const EIO: i32 = 5;
+    let plan = Arc::new(FaultPlan::new());
+    let desk = desk().reopened(Some(plan.clone()));
+    desk.import(&["a"]);
+    let ada = desk.person("ada@home");
+    let is_lost = |number| {
+        ada.write("a", "lost");
+        plan.arm(number, Fault::Error(EIO));
+        let error = ada.ops.check_in(&everything("m")).unwrap_err();
+        assert!(error.to_string().starts_with("a: "), "step {number}: {error}");
+        matches!(error, EngineError::NotStored { source: BlobError::Sync { .. }, .. })
+    };
+    assert!((0..5).any(is_lost));
+    let again = ada.ops.check_in(&everything("m")).unwrap_err();
+    assert!(matches!(again, EngineError::NotStored { source: BlobError::Tainted { .. }, .. }), "{again:?}");
+    ada.write("a", "saved again");
+    ada.ops.check_in(&everything("m")).unwrap();
+    assert_eq!(desk.read("a", None), "saved again");
 }
