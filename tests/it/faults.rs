@@ -13,7 +13,11 @@ mod round;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use desk::Desk;
-use injector::{Call, Fault, How};
+use injector::{Call, Fault, How, Injector};
+use libc::{O_TRUNC, O_WRONLY};
+
+use crate::kernel::EIO;
+use crate::mounted::{Workspace, eventually};
 
 /// How many calls of one sort fail in one way, if not all do.
 const SAMPLE: u64 = 5;
@@ -115,4 +119,35 @@ fn cutting() {
 #[test]
 fn setting_times() {
     fail_each(Call::SetTimes, &with_kills(&[DISK_BROKEN]));
+}
+
+/// A lapsed lease is taken again with the save, and only then synced. Where a sync fails close tells it, and the bytes are
+/// either a save that has its file, or a recovery copy.
+#[test]
+fn a_save_whose_sync_failed_keeps_its_bytes() {
+    for number in 0..3 {
+        let Some(workspace) = Workspace::with_document() else { return };
+        workspace.set_policy("ttl = \"1s\"\n");
+        let injector = Injector::build(workspace.root().parent().unwrap());
+        let environment = injector.environment(&workspace.root().join(".leasehold"));
+        let mut ada = workspace.mount_in_foreground_with("ada", environment);
+        let app = ada.app();
+        let fd = app.open(&ada.path("doc.txt"), O_WRONLY | O_TRUNC).unwrap();
+        app.write(fd, b"new").unwrap();
+        let state = || ada.xattr("doc.txt", "user.lease.state");
+        eventually("the lease's end", || (state().as_deref() == Some("free")).then_some(()));
+        injector.arm(Fault { call: Call::Sync, number, how: How::Since, errno: libc::EIO });
+        let closed = app.close(fd);
+        injector.disarm();
+        drop(app);
+        ada.crash();
+        let ada = ada.mount_again();
+        let copies: Vec<Vec<u8>> =
+            workspace.recovered().iter().map(|copy| workspace.restore_recovered(copy)).collect();
+        match ada.read("doc.txt").as_slice() {
+            b"new" => assert_eq!(copies.len(), 0, "sync {number}"),
+            b"old" => assert_eq!((closed, copies), (Err(EIO), vec![b"new".to_vec()]), "sync {number}"),
+            other => panic!("sync {number}: {other:?}"),
+        }
+    }
 }
