@@ -20,7 +20,7 @@ use crate::kernel::EIO;
 use crate::mounted::{Workspace, eventually};
 
 /// How many calls of one sort fail in one way, if not all do.
-const SAMPLE: u64 = 5;
+const SAMPLE: u64 = 4;
 
 const DISK_BROKEN: (How, i32) = (How::Once, libc::EIO);
 const DISK_FULL: (How, i32) = (How::Since, libc::ENOSPC);
