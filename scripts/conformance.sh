@@ -27,7 +27,7 @@ main() {
     mount_workspace "$WORK" "" --allow-other --as tester --checkout conformance || die "the mount failed"
     mkdir -m 755 "$WORK/mnt/drafts"
     run_counted pjdfstest "$REPO/tests/suites/pjdfstest.sh" "$WORK/mnt/drafts" "$REPO/tests/exclusions/pjdfstest.toml"
-    run_counted fsx "$REPO/tests/suites/fsx.sh" "$WORK/mnt/drafts" "$OPERATIONS" "${SEEDS[@]}"
+    run_counted fsx env AFTER_EACH="'$LEASEHOLD' gc --grace 1ms -w '$WORK/ws'" "$REPO/tests/suites/fsx.sh" "$WORK/mnt/drafts" "$OPERATIONS" "${SEEDS[@]}"
     run_counted "power cuts" env LEASEHOLD_BIN="$LEASEHOLD" "$REPO/scripts/powercut.sh" "$CUTS"
     print_totals
 }
