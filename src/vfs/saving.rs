@@ -165,7 +165,7 @@ impl Vfs {
         if last && open.node.lock().fate == Fate::Unlinked {
             self.drop_files(&open.node);
         }
-        if last && open.node.lock().lookups == 0 {
+        if last && !open.node.is_known() {
             self.forget(open.node.ino, 0);
         }
     }
