@@ -50,7 +50,7 @@ pub use recovery::RecoveryRow;
 pub use revert::RevertedItem;
 pub use saves::{AttrChange, Save, Saved};
 pub use stamps::StampRow;
-pub use unsynced::{Unsynced, UnsyncedSave};
+pub use unsynced::UnsyncedSave;
 
 use crate::ids::Ids;
 use crate::model::{ArtifactId, Attrs, CheckoutId, Entry, Holder, Ino, Instant, Kind, Layer, Name, Seq};
