@@ -19,10 +19,12 @@ pub enum CatalogError {
         /// SQLite's error.
         source: rusqlite::Error,
     },
-    /// The filesystem that it is on can't be told from others.
-    #[error("can't examine {}", path.display())]
-    Examine {
-        /// The directory.
+    /// A call on one of its files failed, without SQLite.
+    #[error("can't {doing} {}", path.display())]
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// The file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,

@@ -54,7 +54,7 @@ pub use revert::RevertedItem;
 pub use roots::{Reference, WorkId};
 pub use saves::{AttrChange, Save, Saved};
 pub use stamps::StampRow;
-pub use unsynced::{Unsynced, UnsyncedSave};
+pub use unsynced::UnsyncedSave;
 
 use crate::model::{ArtifactId, Attrs, CheckoutId, Entry, Holder, Ino, Instant, Kind, Layer, Name, Seq};
 use error::doing;

@@ -90,9 +90,10 @@ impl Catalog {
         )
     }
 
-    /// Forgets noted digests of files that no draft names any more.
+    /// Forgets noted digests of files that no draft names any more, but for those of manifests (`c.0.…`).
     pub fn forget_stray_digests(&self) -> Result<()> {
-        let sql = "DELETE FROM sealed WHERE NOT EXISTS (SELECT 1 FROM draft WHERE draft.staged = sealed.file)
+        let sql = "DELETE FROM sealed WHERE file NOT GLOB 'c.0.*'
+            AND NOT EXISTS (SELECT 1 FROM draft WHERE draft.staged = sealed.file)
             AND NOT EXISTS (SELECT 1 FROM draft WHERE draft.old_staged = sealed.file)";
         self.write(Durability::Grouped, |tx| execute(tx, "forget digests", sql, ()).map(drop))
     }

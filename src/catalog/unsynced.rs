@@ -19,7 +19,7 @@ use crate::sys;
 
 /// A content of a draft that is on the disk, as far as a sync can tell: anything but a file that is written in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Solid {
+pub(super) struct Solid {
     pub(super) content: Content,
     pub(super) size: u64,
     pub(super) mtime: Timestamp,
@@ -27,7 +27,7 @@ pub struct Solid {
 
 /// What the row of a save says until its file is synced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unsynced {
+pub(super) struct Unsynced {
     /// The life of the filesystem in which the file was written.
     pub(super) life: i64,
     /// Since when the draft has had no content that is on the disk, by the boot's clock.
@@ -131,7 +131,11 @@ fn solid_of(conn: &Connection, entry: &Entry) -> Result<Solid> {
 pub(super) fn life_of(database: &Path) -> Result<i64> {
     let dir = database.parent().unwrap_or(Path::new("/"));
     let life = File::open(dir).and_then(|dir| sys::filesystem_life(&dir));
-    life.map(u64::cast_signed).map_err(|source| CatalogError::Examine { path: dir.to_owned(), source })
+    life.map(u64::cast_signed).map_err(|source| CatalogError::File {
+        doing: "examine",
+        path: dir.to_owned(),
+        source,
+    })
 }
 
 impl Catalog {

@@ -193,7 +193,7 @@ impl Workspace {
             )),
             source @ (CatalogError::Sqlite { .. }
             | CatalogError::Open { .. }
-            | CatalogError::Examine { .. }
+            | CatalogError::File { .. }
             | CatalogError::NotACatalog
             | CatalogError::Archived
             | CatalogError::NotClosed

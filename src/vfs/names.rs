@@ -34,18 +34,15 @@ impl Vfs {
         let place = self.place(caller, parent, name)?;
         let entry = self.workspace.catalog().lookup(self.checkout, &place)?.ok_or(VfsError::NotFound)?;
         let node = self.node_of(&entry);
-        node.lock().lookups += 1;
+        node.count_lookup();
         self.attr_of(&node)
     }
 
     /// Takes back references of the kernel's.
     pub fn forget(&self, ino: Ino, count: u64) {
         let Some(node) = self.nodes.get(ino) else { return };
-        let unused = {
-            let mut state = node.lock();
-            state.lookups = state.lookups.saturating_sub(count);
-            state.lookups == 0 && state.handles == 0
-        };
+        node.forget_lookups(count);
+        let unused = !node.is_known() && node.lock().handles == 0;
         drop(node);
         if unused {
             self.nodes.remove_if(ino, |node| is_forgettable(node));
@@ -206,11 +203,8 @@ impl Vfs {
         drop(claim);
         self.nodes.unswitch(entry.artifact);
         let node = self.nodes.get_or_insert(entry.ino, || Node::of(&entry, entry.attrs));
-        {
-            let mut state = node.lock();
-            state.lookups += 1;
-            state.unseen = unseen;
-        }
+        node.count_lookup();
+        node.lock().unseen = unseen;
         // A file that is opened now is checked in after it is closed.
         self.check_in_later(entry.artifact, entry.scratch);
         Ok(node)
@@ -452,7 +446,7 @@ impl Vfs {
             let ino = if child.is_some() { attr.ino } else { entry.ino };
             let full = add(DirEntry { ino, kind: attr.kind, ..entry }, &attr);
             if child.is_some() && !full {
-                node.lock().lookups += 1;
+                node.count_lookup();
             }
             Ok(full)
         })
@@ -500,5 +494,5 @@ impl Vfs {
 /// Whether nothing is lost with a node: the catalog knows all of it.
 fn is_forgettable(node: &Node) -> bool {
     let state = node.lock();
-    state.lookups == 0 && state.handles == 0 && state.working.is_none() && !state.step.busy
+    !node.is_known() && state.handles == 0 && state.working.is_none() && !state.step.busy
 }

@@ -16,7 +16,7 @@ use crate::model::Content;
 const SYNC_INTERVAL_MS: i64 = 500;
 
 /// How long saves of one file may follow each other so fast that none of them is published, in milliseconds.
-const LONGEST_UNSYNCED_MS: i64 = 400;
+const LONGEST_UNSYNCED_MS: i64 = 600;
 
 /// Files that no draft has any more, but has again if a power cut takes back what was not synced. Locking: one mutex, for
 /// a look only.

@@ -136,6 +136,19 @@ fn saving_works_again_when_there_is_space() {
     assert_eq!(ada.read("doc.txt"), b"new");
 }
 
+/// Removing a file makes room on a full disk, though its bytes stay until no power cut brings its name back.
+#[test]
+fn removing_a_live_draft_makes_room() {
+    let Some((_workspace, _disk, ada)) = on_small_disk() else { return };
+    let (app, large) = (ada.app(), ada.path("large.db"));
+    assert_eq!(fill(&app, &large, O_CREAT), Err(ENOSPC));
+    app.unlink(&large).unwrap();
+    let block = vec![b'x'; SMALL_BYTES / 2];
+    eventually("room for half of the disk", || app.overwrite(&ada.path("doc.txt"), &block).ok());
+    ada.check_in();
+    assert_eq!(ada.read("doc.txt"), block);
+}
+
 /// A temporary file that could not be written whole never replaces the document, though the program tries.
 #[test]
 fn a_failed_temporary_never_replaces_the_document() {
