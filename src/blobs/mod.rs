@@ -6,6 +6,7 @@
 mod disk;
 mod error;
 mod hashing;
+mod http;
 mod memory;
 
 #[cfg(test)]
@@ -15,8 +16,9 @@ use std::collections::HashSet;
 use std::io::Read;
 
 pub use disk::{DiskStore, Fault, FaultPlan, Faults, MemoryStamps, Note, Stamp, Stamps, Step};
-pub use error::{BlobError, NoteError};
-pub use hashing::digest_of;
+pub use error::{BlobError, NoteError, TransportFault};
+pub use hashing::{Promised, WrongBytes, digest_of};
+pub use http::{HttpOptions, HttpStore};
 pub use memory::MemoryStore;
 
 use crate::model::Digest;

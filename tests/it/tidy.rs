@@ -32,10 +32,12 @@ const LAYERS: [(&str, &[&str]); 13] = [
 ];
 
 /// Crates and words that one module alone may use.
-const ROOMS: [(&str, &str); 6] = [
+const ROOMS: [(&str, &str); 8] = [
     ("fuser", "src/fuse/"),
     ("rusqlite", "src/catalog/"),
     ("sha2", "src/blobs/"),
+    ("reqwest", "src/blobs/http/"),
+    ("rustls", "src/blobs/http/"),
     ("libc", "src/sys/"),
     ("unsafe", "src/sys/"),
     ("tokio", "src/app/"),
