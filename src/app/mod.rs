@@ -10,6 +10,7 @@ mod error;
 mod logging;
 mod plan;
 mod readiness;
+mod serving;
 mod stop;
 mod timers;
 
@@ -34,6 +35,7 @@ use readiness::Readiness;
 pub fn run(cli: &Cli) -> ExitCode {
     let outcome = match &cli.command {
         Command::Mount(args) => mount(args),
+        Command::Serve(args) => context().and_then(|context| serving::run(args, &context)),
         command => run_command(command),
     };
     match outcome {

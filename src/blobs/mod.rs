@@ -10,7 +10,7 @@ mod http;
 mod memory;
 
 #[cfg(test)]
-mod contract;
+pub(crate) mod contract;
 
 use std::collections::HashSet;
 use std::io::Read;

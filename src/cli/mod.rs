@@ -2,9 +2,11 @@
 
 mod args;
 mod duration;
+mod size;
 
 pub use args::*;
 pub use duration::{DurationError, parse_duration_ms};
+pub use size::{SizeError, parse_size_bytes};
 
 use clap::{Parser, Subcommand};
 
@@ -87,6 +89,12 @@ pub enum Command {
     Lease(LeaseArgs),
     /// List or fetch bytes that were written and are in no draft
     Recovered(RecoveredArgs),
+    /// Serve the blobs of a workspace, or of a directory, to other machines
+    ///
+    /// Speaks Bazel's HTTP cache protocol: GET, PUT and HEAD of /cas/DIGEST, POST of /cas/findMissing; beside it /metrics
+    /// for Prometheus and /healthz. Prints the address, and serves until SIGTERM, SIGINT or SIGHUP; requests that are
+    /// being answered then have half a minute to end. LEASEHOLD_LOG sets the level of the log.
+    Serve(ServeArgs),
     /// Write man pages or shell completions
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -140,6 +148,9 @@ mod tests {
             "leasehold recovered --json",
             "leasehold recovered list",
             "leasehold recovered restore 12 dest",
+            "leasehold serve",
+            "leasehold serve -w ws --listen 127.0.0.1:0 --token-file a --read-only-token-file b",
+            "leasehold serve --objects dir --listen [::1]:8417 --max-body 512M --max-requests 8",
             "leasehold generate man dir",
             "leasehold generate completions bash",
         ] {
@@ -165,6 +176,11 @@ mod tests {
             "leasehold revert",
             "leasehold lease acquire",
             "leasehold recovered restore 12",
+            "leasehold serve -w ws --objects dir",
+            "leasehold serve --listen 8417",
+            "leasehold serve --listen localhost:8417",
+            "leasehold serve --max-body 0",
+            "leasehold serve --max-requests 0",
         ] {
             assert_eq!(parse(line).expect_err(line).exit_code(), 2, "{line}");
         }
