@@ -25,7 +25,7 @@ pub struct Environment {
 
 impl Environment {
     /// What a store is made with.
-    pub(super) fn store_parts(&self, settings: DiskSettings, stamps: Arc<dyn Stamps>) -> DiskParts {
+    pub fn store_parts(&self, settings: DiskSettings, stamps: Arc<dyn Stamps>) -> DiskParts {
         DiskParts { settings, stamps, ids: self.ids.clone(), clock: self.clock.clone() }
     }
 }

@@ -193,6 +193,15 @@ pub fn create_private(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
+/// Makes a file without a name on the filesystem of a directory, open for reading and writing (open(2), `O_TMPFILE`).
+///
+/// Its bytes go with the last descriptor, however the process ends.
+pub fn create_unnamed(dir: &Path) -> io::Result<File> {
+    // Without O_EXCL it could be given a name by linkat(2).
+    let flags = libc::O_TMPFILE | libc::O_EXCL;
+    File::options().read(true).write(true).mode(0o600).custom_flags(flags).open(dir)
+}
+
 /// Copies the first `length` bytes of one file to the start of another: shares the blocks where the filesystem can,
 /// copies within the kernel where that works, and reads and writes elsewhere. A shorter source ends the copy.
 pub fn copy_bytes(source: &File, target: &File, length: u64) -> io::Result<()> {

@@ -14,5 +14,6 @@ mod kernel;
 mod model;
 mod mounted;
 mod privileged;
+mod serve;
 mod tidy;
 mod tidy_source;

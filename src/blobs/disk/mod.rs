@@ -211,11 +211,7 @@ impl BlobStore for DiskStore {
     }
 
     fn has(&self, digest: &Digest) -> Result<bool, BlobError> {
-        match self.open_blob(digest).and_then(|file| self.stamp_of(&file, digest)) {
-            Ok(_) => Ok(true),
-            Err(BlobError::Missing { .. } | BlobError::NotAFile { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(self.size(digest)?.is_some())
     }
 }
 
