@@ -121,11 +121,23 @@ impl Catalog {
         })
     }
 
-    /// Notes where the manifest of a change is.
-    pub fn set_manifest(&self, change: ChangeNumber, manifest: &Digest) -> Result<()> {
-        let sql = "UPDATE change SET manifest = ?2 WHERE number = ?1";
-        let params = (change.0, manifest.as_bytes());
+    /// Notes the digest of a manifest that is on its way into the store, by its file in `staging/`.
+    ///
+    /// A power cut may take this back: then the change gets another manifest.
+    pub fn note_manifest(&self, file: &str, digest: &Digest) -> Result<()> {
+        let sql = "INSERT OR REPLACE INTO sealed (file, digest) VALUES (?1, ?2)";
+        let params = (file, digest.as_bytes());
         self.write(Durability::Grouped, |tx| execute(tx, "note a manifest", sql, params).map(drop))
+    }
+
+    /// Says that the noted manifest of a change is in the store.
+    pub fn set_manifest(&self, change: ChangeNumber, file: &str) -> Result<()> {
+        let sql =
+            "UPDATE change SET manifest = (SELECT digest FROM sealed WHERE file = ?2) WHERE number = ?1";
+        self.write(Durability::Grouped, |tx| {
+            execute(tx, "name a manifest", sql, (change.0, file))?;
+            execute(tx, "forget a noted digest", "DELETE FROM sealed WHERE file = ?1", [file]).map(drop)
+        })
     }
 
     /// Makes the rows of a change again, after those of all earlier ones that are known.

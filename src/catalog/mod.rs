@@ -299,6 +299,7 @@ impl Catalog {
             return Err(CatalogError::Archived);
         }
         let mut writer = self.writer.lock();
+        writer.leave_transaction()?;
         writer.set_durability(durability)?;
         let tx =
             writer.conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing("begin"))?;
@@ -357,6 +358,14 @@ impl Catalog {
 }
 
 impl Writer {
+    /// Ends a transaction that failed and could not be ended then; else no other one could begin, ever.
+    fn leave_transaction(&self) -> Result<()> {
+        if self.conn.is_autocommit() {
+            return Ok(());
+        }
+        self.conn.execute_batch("ROLLBACK").map_err(doing("leave a transaction"))
+    }
+
     fn set_durability(&mut self, durability: Durability) -> Result<()> {
         if self.durability != durability {
             let sql = match durability {

@@ -53,10 +53,13 @@ impl Workspace {
 
     /// Brings the bytes of drafts into the store.
     fn publish_drafts(&self, actor: &Actor, drafts: &[&DraftInfo], busy: &[Ino]) -> Result<()> {
-        let mut sealed = Vec::new();
+        let (mut sealed, mut paths) = (Vec::new(), Vec::new());
         for draft in drafts {
             match &draft.content {
-                Content::Staged(file) => sealed.push(sealed_save(actor, draft, file)),
+                Content::Staged(file) => {
+                    sealed.push(sealed_save(actor, draft, file));
+                    paths.push(&draft.path);
+                }
                 Content::Direct(file) => {
                     let open = busy.contains(&draft.ino);
                     self.publish_direct(actor.checkout, (draft.artifact, draft.base), file, open)?;
@@ -64,8 +67,8 @@ impl Workspace {
                 Content::None | Content::Blob(_) | Content::Target(_) => {}
             }
         }
-        for published in self.publish(&sealed)? {
-            published?;
+        for (path, published) in paths.into_iter().zip(self.publish(&sealed)?) {
+            published.map_err(|source| EngineError::NotStored { path: path.clone(), source })?;
         }
         Ok(())
     }

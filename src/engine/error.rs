@@ -62,6 +62,14 @@ pub enum EngineError {
     /// The store failed.
     #[error("the store failed")]
     Blobs(#[from] crate::blobs::BlobError),
+    /// A draft's bytes can't be brought into the store; where the disk lost some of them, never.
+    #[error("{path}: its last save can't be stored; save it again, if that stays so")]
+    NotStored {
+        /// The draft.
+        path: ArtifactPath,
+        /// The store's error.
+        source: crate::blobs::BlobError,
+    },
     /// A file of the workspace can't be used.
     #[error("can't {doing} {}", path.display())]
     File {
@@ -101,7 +109,7 @@ impl EngineError {
             Self::KeyHeld { lease, .. } => ask(lease, "release it"),
             Self::NotFound(_) => Some("check its spelling".to_owned()),
             Self::Catalog { source, .. } => source.remedy().map(str::to_owned),
-            Self::Blobs(source) => source.remedy().map(str::to_owned),
+            Self::Blobs(source) | Self::NotStored { source, .. } => source.remedy().map(str::to_owned),
             Self::NotAWorkspace(_) => Some("`leasehold init` makes one".to_owned()),
             Self::WorkspaceExists(_) => Some("`leasehold import` checks files in to it".to_owned()),
             Self::File { source, .. } if source.kind() == ErrorKind::StorageFull => {

@@ -4,13 +4,15 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::files::{file_error, remove_file};
-use super::{EngineError, Result, StagingName, Workspace};
+use super::{Result, StagingName, Workspace};
+use crate::blobs::NoteError;
 use crate::catalog::{ChangeFacts, ItemFacts, Place};
 use crate::model::{
     ArtifactId, Attrs, ChangeNumber, CheckoutId, Content, Digest, Ino, Kind, Name, Seq, Timestamp,
@@ -54,20 +56,21 @@ impl Workspace {
         Ok(())
     }
 
-    /// The row names the manifest before it is a blob, so that no collector takes it for garbage.
+    /// The digest is noted before the file leaves `staging/`, so that no collector takes the manifest for garbage.
     fn store_manifest(&self, number: ChangeNumber) -> Result<()> {
         let Some(change) = self.in_catalog(self.catalog().change_facts(number))? else { return Ok(()) };
-        let name = StagingName::of_nobody(self.ids().token());
-        let path = self.layout().staging().join(name.to_string());
+        let name = StagingName::of_nobody(self.ids().token()).to_string();
+        let path = self.layout().staging().join(&name);
         let file = sys::create_private(&path).map_err(file_error("create", &path))?;
         let written = self.write_manifest(&change, BufWriter::new(file)).and_then(|()| {
-            let mut note = |digests: &[(std::path::PathBuf, Digest)]| {
+            let mut note = |digests: &[(PathBuf, Digest)]| {
                 let noted =
-                    digests.iter().try_for_each(|(_, digest)| self.catalog().set_manifest(number, digest));
-                noted.map_err(|error| Arc::new(error) as Arc<dyn std::error::Error + Send + Sync>)
+                    digests.iter().try_for_each(|(_, digest)| self.catalog().note_manifest(&name, digest));
+                noted.map_err(|error| Arc::new(error) as NoteError)
             };
             let adopted = self.blobs().adopt_noting(std::slice::from_ref(&path), &mut note).pop();
-            adopted.expect("BUG: one file has one result").map(drop).map_err(EngineError::from)
+            adopted.expect("BUG: one file has one result")?;
+            self.in_catalog(self.catalog().set_manifest(number, &name))
         });
         if written.is_err() {
             remove_file(&path)?;

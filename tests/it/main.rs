@@ -10,6 +10,7 @@
 )]
 
 mod agent;
+mod faults;
 mod kernel;
 mod model;
 mod mounted;

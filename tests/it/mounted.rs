@@ -220,6 +220,11 @@ impl Workspace {
 
     /// Mounts with `--foreground`: the daemon is a child of this process.
     pub fn mount_in_foreground(&self, user: &str) -> Mount {
+        self.mount_in_foreground_with(user, Vec::new())
+    }
+
+    /// As [`mount_in_foreground`](Self::mount_in_foreground), with some variables in the daemon's environment.
+    pub fn mount_in_foreground_with(&self, user: &str, environment: Vec<(&str, OsString)>) -> Mount {
         let at = self.mountpoint(user);
         let log = fs::File::create(self.beside(&format!("{user}.log"))).unwrap();
         let child = Command::new(program())
@@ -227,6 +232,7 @@ impl Workspace {
             .args([self.root(), at.clone()])
             .args(["--as", user, "--checkout", "desk", "--foreground"])
             .current_dir(self.dir.path())
+            .envs(environment)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

@@ -46,12 +46,12 @@ fn a_stale_save_that_removes_first_is_refused() {
     let exchanged = app.rename(&bob.path("doc.txt.Ab12Cd"), &doc, libc::RENAME_EXCHANGE);
     assert_eq!(exchanged, Err(EBUSY), "exchange");
     assert_eq!((bob.read("doc.txt"), bob.drafts()), (b"ada's".to_vec(), Vec::new()));
+    assert_eq!(bob.xattr("doc.txt", "user.lease.state").as_deref(), Some("free"));
     app.rename(&doc, &bob.path("moved.txt"), 0).expect("a rename takes its bytes along");
     assert_eq!(app.save(&doc, O_CREAT | O_EXCL, b"bob's"), Err(EBUSY), "another one under its name");
     app.rename(&bob.path("moved.txt"), &doc, 0).expect("and brings them back");
     bob.run(&["revert", "."]).ok();
     assert_eq!(bob.read("doc.txt"), b"ada's");
-    assert_eq!(bob.xattr("doc.txt", "user.lease.state").as_deref(), Some("free"));
 }
 
 /// Reading again leads out: the application has seen the newer version now.
