@@ -36,6 +36,8 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, stop: impl
         };
         let (stream, place) = match taken {
             Ok(taken) => taken,
+            // It was gone before it was taken: nothing of ours.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => {
                 tracing::warn!(%error, "can't take a connection");
                 sleep(PAUSE).await;
@@ -77,12 +79,12 @@ async fn take(
 ) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
     let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
     let (stream, _) = listener.accept().await?;
-    stream.set_nodelay(true)?;
     Ok((stream, place))
 }
 
 /// The connection, and a second descriptor of it that keeps it from being closed with the first.
 fn split_off(stream: TcpStream) -> io::Result<(TcpStream, StdTcpStream)> {
+    stream.set_nodelay(true)?;
     let stream = stream.into_std()?;
     let rest = stream.try_clone()?;
     Ok((TcpStream::from_std(stream)?, rest))

@@ -38,24 +38,30 @@ pub(super) fn router(shared: &Arc<Shared>) -> Router {
         .route("/cas/findMissing", post(find_missing))
         .route("/cas/", blob())
         .route("/cas/{*address}", blob())
+        .layer(from_fn_with_state(Arc::clone(shared), take_place))
+        // When all places are taken it is of the most interest.
         .route("/metrics", get(metrics))
         .layer(from_fn_with_state(Arc::clone(shared), enter))
         .route("/healthz", get(|| async { "ok\n" }))
         .with_state(Arc::clone(shared))
 }
 
-/// Lets a request in, and keeps its place until the answer is written.
+/// Lets in who has a token, and counts the answers.
 async fn enter(State(shared): Server, request: Request, next: Next) -> Response {
     let method = request.method().clone();
     let response = match shared.admit(&request) {
-        Ok(place) => {
-            let response = next.run(request).await;
-            response.map(|body| Body::new(Placed::new(body, place)))
-        }
+        Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     };
     shared.metrics.answered(&method, response.status());
     response
+}
+
+/// Keeps a place for the request until its answer is written.
+async fn take_place(State(shared): Server, request: Request, next: Next) -> Result<Response, Refusal> {
+    let place = shared.place()?;
+    let response = next.run(request).await;
+    Ok(response.map(|body| Body::new(Placed::new(body, place))))
 }
 
 /// The digest of a path, as it was sent: an escaped digit is none.

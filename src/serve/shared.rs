@@ -43,12 +43,17 @@ impl Shared {
         }
     }
 
-    /// Whether a request may come in, and its place.
-    pub(super) fn admit(&self, request: &Request) -> Result<OwnedSemaphorePermit, Refusal> {
+    /// Whether a request may come in.
+    pub(super) fn admit(&self, request: &Request) -> Result<(), Refusal> {
         let access = self.options.tokens.access(request.headers()).ok_or(Refusal::NoToken)?;
         if request.method() == Method::PUT && access != Access::Write {
             return Err(Refusal::ReadOnly);
         }
+        Ok(())
+    }
+
+    /// A place among the requests that are worked on.
+    pub(super) fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
         Arc::clone(&self.places).try_acquire_owned().map_err(|_| Refusal::Busy)
     }
 
