@@ -14,5 +14,6 @@ mod kernel;
 mod model;
 mod mounted;
 mod privileged;
+mod sharing;
 mod tidy;
 mod tidy_source;
