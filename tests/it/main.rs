@@ -16,5 +16,6 @@ mod model;
 mod mounted;
 mod privileged;
 mod serve;
+mod sharing;
 mod tidy;
 mod tidy_source;

@@ -10,6 +10,8 @@ mod sweep;
 mod verify;
 
 #[cfg(test)]
+mod sweep_tests;
+#[cfg(test)]
 mod tests;
 
 pub use adopt::Note;
