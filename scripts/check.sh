@@ -16,9 +16,11 @@ step() {
 
 check_docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items --quiet; }
 
-# Licenses, bans and sources need no network. Advisories do: they are checked where it can be reached, and it is said where not.
+# Licenses, bans and sources need the crates of all platforms, which a build may not have fetched. Advisories need their
+# database: they are checked where it can be reached, and it is said where not.
 check_dependencies() {
     have cargo-deny || cargo install --quiet --locked cargo-deny --version "$CARGO_DENY_VERSION"
+    cargo fetch --locked --quiet
     cargo deny --locked --offline check bans licenses sources
     if ! cargo deny fetch db >/dev/null 2>&1; then
         say "advisories: not checked, their database can't be reached from here"

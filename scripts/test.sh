@@ -16,7 +16,7 @@ DRIVERS=(vim git coretools libreoffice)
 export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1796000000}
 
 prepare_machine() {
-    need_packages fuse3:fusermount3 attr:getfattr gcc:cc python3:python3
+    need_packages fuse3:fusermount3 attr:getfattr gcc:cc python3:python3 nginx-light:/usr/sbin/nginx openssl:openssl
     [ -z "${CI:-}${LEASEHOLD_APPS:-}" ] || install_applications
     open_fuse_device
     is_root || return 0

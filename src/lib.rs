@@ -13,5 +13,6 @@ pub mod engine;
 pub mod fuse;
 pub mod ids;
 pub mod model;
+pub mod serve;
 pub mod sys;
 pub mod vfs;

@@ -1,10 +1,12 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::blobs::BlobError;
 use crate::commands::error::{CommandError, chain};
 use crate::engine::EngineError;
 use crate::fuse::FuseError;
 use crate::model::Holder;
+use crate::serve::ServeError;
 
 /// A result of the composition root.
 pub(super) type Result<T> = std::result::Result<T, AppError>;
@@ -59,6 +61,17 @@ pub enum AppError {
         /// The system's error.
         source: io::Error,
     },
+    /// The store of a bare directory can't be opened.
+    #[error("{}: can't be served", path.display())]
+    Objects {
+        /// The directory.
+        path: PathBuf,
+        /// The store's error.
+        source: BlobError,
+    },
+    /// The server doesn't start.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
     /// The daemon said why it doesn't start.
     #[error("{line}")]
     DaemonRefused {
@@ -86,6 +99,7 @@ impl AppError {
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Command(error) => error.exit_status(),
+            Self::Serve(ServeError::OpenToAll(_)) => 2,
             Self::DaemonRefused { status, .. } => *status,
             _ => 1,
         }

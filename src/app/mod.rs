@@ -10,6 +10,7 @@ mod error;
 mod logging;
 mod plan;
 mod readiness;
+mod serving;
 mod stop;
 mod timers;
 
@@ -53,6 +54,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run_command_line(cli: &Cli) -> ExitCode {
     let outcome = match &cli.command {
         Command::Mount(args) => mount(args),
+        Command::Serve(args) => context().and_then(|context| serving::run(args, &context)),
         command => run_command(command),
     };
     match outcome {

@@ -29,26 +29,46 @@ pub(super) enum Cause {
     Gone,
 }
 
-/// All that can end a mount.
+/// The signals that end a process of ours.
 ///
-/// The signals are caught from the beginning of the process to its end, so that a second one breaks nothing off.
-pub(super) struct Causes {
+/// They are caught from the beginning of the process to its end, so that a second one breaks nothing off.
+pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+}
+
+impl Signals {
+    /// Catches the signals; needs a tokio runtime.
+    pub(super) fn catch() -> Result<Self> {
+        let catch = |kind| signal(kind).map_err(|source| AppError::Setup { doing: "catch signals", source });
+        Ok(Self {
+            terminate: catch(SignalKind::terminate())?,
+            interrupt: catch(SignalKind::interrupt())?,
+            hangup: catch(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for the next one, and tells its name.
+    pub(super) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.hangup.recv() => "SIGHUP",
+        }
+    }
+}
+
+/// All that can end a mount.
+pub(super) struct Causes {
+    signals: Signals,
     requests: mpsc::Receiver<StopRequest>,
 }
 
 impl Causes {
     /// Catches the signals; needs a tokio runtime.
     pub(super) fn new(requests: mpsc::Receiver<StopRequest>) -> Result<Self> {
-        let catch = |kind| signal(kind).map_err(|source| AppError::Setup { doing: "catch signals", source });
-        Ok(Self {
-            terminate: catch(SignalKind::terminate())?,
-            interrupt: catch(SignalKind::interrupt())?,
-            hangup: catch(SignalKind::hangup())?,
-            requests,
-        })
+        Ok(Self { signals: Signals::catch()?, requests })
     }
 
     /// Waits for the next cause.
@@ -56,7 +76,7 @@ impl Causes {
     /// `ended` tells whether the mount is gone.
     pub(super) async fn next(&mut self, ended: impl Fn() -> bool) -> Cause {
         tokio::select! {
-            name = signalled(&mut self.terminate, &mut self.interrupt, &mut self.hangup) => Cause::Signal(name),
+            name = self.signals.next() => Cause::Signal(name),
             Some(request) = self.requests.recv() => Cause::Request(request),
             () = gone(ended) => Cause::Gone,
         }
@@ -71,15 +91,7 @@ impl Causes {
 
     /// Waits for a signal alone.
     pub(super) async fn next_signal(&mut self) -> &'static str {
-        signalled(&mut self.terminate, &mut self.interrupt, &mut self.hangup).await
-    }
-}
-
-async fn signalled(terminate: &mut Signal, interrupt: &mut Signal, hangup: &mut Signal) -> &'static str {
-    tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-        _ = hangup.recv() => "SIGHUP",
+        self.signals.next().await
     }
 }
 

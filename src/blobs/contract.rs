@@ -6,7 +6,7 @@ use super::{BlobError, BlobStore, digest_of};
 use crate::model::Digest;
 
 /// Applies the whole contract to the stores that `make` makes.
-pub(super) fn holds<S: BlobStore>(make: impl Fn() -> S) {
+pub(crate) fn holds<S: BlobStore>(make: impl Fn() -> S) {
     what_was_put_is_read_back(&make());
     the_address_is_the_sha256_of_the_bytes(&make());
     nothing_at_all_can_be_stored(&make());

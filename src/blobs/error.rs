@@ -8,6 +8,39 @@ use crate::model::Digest;
 /// Why the caller of [`DiskStore::adopt_noting`](super::DiskStore::adopt_noting) could not note the digests.
 pub type NoteError = Arc<dyn Error + Send + Sync>;
 
+/// Why a request to a store elsewhere failed; nothing of what was sent or received is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TransportFault {
+    /// The answer's status says neither success nor absence.
+    #[error("it answered with status {0}")]
+    Status(u16),
+    /// The whole was not done in its time.
+    #[error("it took too long")]
+    Deadline,
+    /// Nobody listens there, the name is not known, or the way is closed; with the system's number, if it told one.
+    #[error("no connection{}", told(*.0))]
+    Connect(Option<i32>),
+    /// The other side's certificate or its part of the TLS handshake is not acceptable.
+    #[error("no secure connection")]
+    Tls,
+    /// The connection ended before the answer did, or what came was no HTTP.
+    #[error("the connection broke{}", told(*.0))]
+    Broken(Option<i32>),
+    /// The connection ended while a body was sent. The server may have answered before: that is not seen then.
+    #[error("the connection broke while bytes were sent{}", told(*.0))]
+    Unsent(Option<i32>),
+    /// More bytes came, or were declared, than are taken.
+    #[error("it sends more than is taken")]
+    TooLarge,
+    /// The answer is not of the agreed form.
+    #[error("its answer can't be understood")]
+    BadAnswer,
+}
+
+fn told(errno: Option<i32>) -> String {
+    errno.map_or_else(String::new, |errno| format!(" (os error {errno})"))
+}
+
 /// What went wrong in the store.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
@@ -123,6 +156,20 @@ pub enum BlobError {
         /// The directory of blobs.
         path: PathBuf,
     },
+    /// A request to a store elsewhere failed.
+    #[error("the shared store could not {operation}: {fault}")]
+    Transport {
+        /// What was asked of it: a verb and an object.
+        operation: &'static str,
+        /// Why it failed.
+        fault: TransportFault,
+    },
+    /// A store elsewhere can't be used as it is configured; the values are never repeated.
+    #[error("the shared store is not configured well: {problem}")]
+    Configuration {
+        /// What is wrong, in constant words.
+        problem: &'static str,
+    },
     /// Renames from staging to objects would not be atomic.
     #[error("{} and {} are on different filesystems", objects.display(), staging.display())]
     TwoFilesystems {
@@ -147,7 +194,8 @@ impl BlobError {
         match self {
             Self::Missing { .. } => "artifact_missing",
             Self::Corrupt { .. } => "artifact_corruption",
-            Self::Uncoordinated { .. } => "invalid_configuration",
+            Self::Transport { .. } => "transport_failed",
+            Self::Configuration { .. } | Self::Uncoordinated { .. } => "invalid_configuration",
             _ => "unavailable",
         }
     }

@@ -7,19 +7,21 @@ mod disk;
 mod error;
 mod faults;
 mod hashing;
+mod http;
 mod locks;
 mod memory;
 
 #[cfg(test)]
-mod contract;
+pub(crate) mod contract;
 
 use std::collections::HashSet;
 use std::io::Read;
 
 pub use disk::{DiskParts, DiskSettings, DiskStore, Durability, MemoryStamps, Note, Stamp, Stamps, Stored};
-pub use error::{BlobError, NoteError};
+pub use error::{BlobError, NoteError, TransportFault};
 pub use faults::{Fault, FaultPlan, Faults, Step};
-pub use hashing::digest_of;
+pub use hashing::{Promised, WrongBytes, digest_of};
+pub use http::{HttpOptions, HttpStore};
 pub use locks::{BackupLease, Coordination};
 pub use memory::MemoryStore;
 

@@ -1,8 +1,9 @@
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::parse_duration_ms;
+use super::{parse_duration_ms, parse_size_bytes};
 
 /// Which workspace. Where a command has subcommands, before or after their names.
 #[derive(Debug, Clone, Default, Args)]
@@ -418,6 +419,32 @@ pub struct RecoveredRestoreArgs {
     pub id: String,
     /// The new file, or a directory to put it into
     pub dest: PathBuf,
+}
+
+/// The arguments of `serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// Serve a bare directory of blobs, which is made if it is missing, instead of a workspace
+    #[arg(long, value_name = "DIR", conflicts_with = "workspace")]
+    pub objects: Option<PathBuf>,
+    /// Where to listen; port 0 is any free one. Another address than loopback needs a token
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8417")]
+    pub listen: SocketAddr,
+    /// The bearer token that each request needs, in a file that only its owner may read
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// A second token, which doesn't let its users write; alone, nobody may write
+    #[arg(long, value_name = "FILE")]
+    pub read_only_token_file: Option<PathBuf>,
+    /// The largest blob that is taken
+    #[arg(long = "max-body", value_name = "SIZE", default_value = "16G", value_parser = parse_size_bytes)]
+    pub max_body_bytes: u64,
+    /// How many requests are worked on at a time; more are told to come back
+    #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(1..=400))]
+    pub max_requests: u32,
 }
 
 /// The arguments of `generate`.

@@ -2,10 +2,12 @@
 
 mod args;
 mod duration;
+mod size;
 mod usage;
 
 pub use args::*;
 pub use duration::{DurationError, parse_duration_ms};
+pub use size::{SizeError, parse_size_bytes};
 pub use usage::{Unparsed, parse};
 
 use clap::{Parser, Subcommand};
@@ -125,6 +127,12 @@ pub enum Command {
     ///
     /// Every byte is verified on the way.
     RestoreBackup(RestoreBackupArgs),
+    /// Serve the blobs of a workspace, or of a directory, to other machines
+    ///
+    /// Speaks Bazel's HTTP cache protocol: GET, PUT and HEAD of /cas/DIGEST, POST of /cas/findMissing; beside it /metrics
+    /// for Prometheus and /healthz. Prints the address, and serves until SIGTERM, SIGINT or SIGHUP; requests that are
+    /// being answered then have half a minute to end. LEASEHOLD_LOG sets the level of the log.
+    Serve(ServeArgs),
     /// Write man pages or shell completions
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -186,6 +194,9 @@ mod tests {
             "leasehold rescue ws",
             "leasehold backup dest --verify -w ws",
             "leasehold restore-backup src ws",
+            "leasehold serve",
+            "leasehold serve -w ws --listen 127.0.0.1:0 --token-file a --read-only-token-file b",
+            "leasehold serve --objects dir --listen [::1]:8417 --max-body 512M --max-requests 8",
             "leasehold generate man dir",
             "leasehold generate completions bash",
         ] {
@@ -239,6 +250,11 @@ mod tests {
             "leasehold rescue",
             "leasehold backup",
             "leasehold restore-backup src",
+            "leasehold serve -w ws --objects dir",
+            "leasehold serve --listen 8417",
+            "leasehold serve --listen localhost:8417",
+            "leasehold serve --max-body 0",
+            "leasehold serve --max-requests 0",
         ] {
             assert_eq!(parse(line).expect_err(line).exit_code(), 2, "{line}");
         }

@@ -41,12 +41,12 @@ use place::Context;
 
 /// Runs a subcommand, which prints to `out`.
 ///
-/// `mount` is not one of them: it is the composition root's (`app`).
+/// `mount` and `serve` are not among them: they are the composition root's (`app`).
 pub fn run(command: &Command, context: &Context, out: &mut dyn Write) -> Result<()> {
     match command {
         Command::Init(args) => init::run(args, context, out),
         Command::Import(args) => import::run(args, context, out),
-        Command::Mount(_) => unreachable!("BUG: the composition root mounts"),
+        Command::Mount(_) | Command::Serve(_) => unreachable!("BUG: the composition root runs what stays"),
         Command::Umount(args) => umount::run(args, context, out),
         Command::Status(args) => status::run(args, context, out),
         Command::Checkout(args) => checkout::run(args, context, out),

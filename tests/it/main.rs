@@ -15,5 +15,7 @@ mod kernel;
 mod model;
 mod mounted;
 mod privileged;
+mod serve;
+mod sharing;
 mod tidy;
 mod tidy_source;

@@ -9,17 +9,18 @@ use crate::tidy_source::{SourceFile, all};
 /// `commands` reads the command line's structs (`cli`) and works on the engine: it knows neither how a mounted tree
 /// is made (`vfs`, `fuse`) nor where state is kept (`catalog`, `blobs`). Its client and the server in `app` share one
 /// protocol, which belongs to `commands`.
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 14] = [
     (
         "app",
         &[
             "blobs", "catalog", "cli", "clock", "commands", "config", "engine", "fuse", "ids", "model",
-            "sys", "vfs",
+            "serve", "sys", "vfs",
         ],
     ),
     ("commands", &["cli", "clock", "config", "engine", "ids", "model", "sys"]),
     ("cli", &["config", "model", "sys"]),
     ("fuse", &["model", "sys", "vfs"]),
+    ("serve", &["blobs", "clock", "engine", "model"]),
     ("vfs", &["blobs", "catalog", "clock", "config", "engine", "ids", "model", "sys"]),
     ("engine", &["blobs", "catalog", "clock", "config", "ids", "model", "sys"]),
     ("catalog", &["clock", "config", "ids", "model", "sys"]),
@@ -31,14 +32,20 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ("sys", &[]),
 ];
 
-/// Crates and words that one module alone may use.
-const ROOMS: [(&str, &str); 6] = [
-    ("fuser", "src/fuse/"),
-    ("rusqlite", "src/catalog/"),
-    ("sha2", "src/blobs/"),
-    ("libc", "src/sys/"),
-    ("unsafe", "src/sys/"),
-    ("tokio", "src/app/"),
+/// Crates and words that few modules may use.
+const ROOMS: [(&str, &[&str]); 12] = [
+    ("fuser", &["src/fuse/"]),
+    ("rusqlite", &["src/catalog/"]),
+    ("sha2", &["src/blobs/"]),
+    ("reqwest", &["src/blobs/http/"]),
+    ("rustls", &["src/blobs/http/"]),
+    ("axum", &["src/serve/"]),
+    ("hyper", &["src/serve/"]),
+    ("hyper_util", &["src/serve/"]),
+    ("subtle", &["src/serve/"]),
+    ("libc", &["src/sys/"]),
+    ("unsafe", &["src/sys/"]),
+    ("tokio", &["src/app/", "src/serve/"]),
 ];
 
 const MAX_FILE_LINES: usize = 800;
@@ -83,14 +90,13 @@ fn no_modules_need_each_other() {
 fn outer_crates_and_unsafe_code_stay_in_their_rooms() {
     let mut faults = Vec::new();
     for file in all() {
-        for (word, room) in ROOMS {
-            if file.path.starts_with(room.trim_end_matches('/'))
-                || file.path.to_str().unwrap().starts_with(room)
-            {
+        for (word, rooms) in ROOMS {
+            if rooms.iter().any(|room| file.path.to_str().unwrap().starts_with(room)) {
                 continue;
             }
             for (line, text) in file.code.lines().enumerate().filter(|(_, text)| has_word(text, word)) {
-                faults.push(format!("{}: `{word}` belongs into {room}: {}", file.at(line + 1), text.trim()));
+                let rooms = rooms.join(", ");
+                faults.push(format!("{}: `{word}` belongs into {rooms}: {}", file.at(line + 1), text.trim()));
             }
         }
     }

@@ -10,6 +10,8 @@ mod sweep;
 mod verify;
 
 #[cfg(test)]
+mod sweep_tests;
+#[cfg(test)]
 mod tests;
 
 pub use adopt::Note;
@@ -211,11 +213,7 @@ impl BlobStore for DiskStore {
     }
 
     fn has(&self, digest: &Digest) -> Result<bool, BlobError> {
-        match self.open_blob(digest).and_then(|file| self.stamp_of(&file, digest)) {
-            Ok(_) => Ok(true),
-            Err(BlobError::Missing { .. } | BlobError::NotAFile { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(self.size(digest)?.is_some())
     }
 }
 

@@ -159,10 +159,8 @@ impl DiskStore {
 
     /// Looks for whole bytes at the address, and freshens them under its lock.
     pub(super) fn find_stored(&self, digest: &Digest) -> Result<Option<Candidate>, BlobError> {
-        match self.open_blob(digest) {
-            Ok(_) => {}
-            Err(BlobError::Missing { .. } | BlobError::NotAFile { .. }) => return Ok(None),
-            Err(error) => return Err(error),
+        if matches!(self.open_blob(digest), Err(BlobError::Missing { .. })) {
+            return Ok(None);
         }
         let lock = self.locks.lock(digest)?;
         let stored = self.freshen_stored(digest, &lock)?;

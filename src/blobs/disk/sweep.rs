@@ -131,7 +131,7 @@ impl DiskStore {
     }
 
     /// Makes sure that the directories of an address are the open ones.
-    fn check_in_place(&self, fan_out: &File, name: &OsStr) -> Result<(), BlobError> {
+    pub(super) fn check_in_place(&self, fan_out: &File, name: &OsStr) -> Result<(), BlobError> {
         let path = self.objects.join(name);
         let objects = self.objects.symlink_metadata().map(|found| (found.dev(), found.ino()));
         let below = sys::facts_at(&self.objects_dir, name).map(|found| (found.device, found.inode));

@@ -50,6 +50,15 @@ impl DiskStore {
         Ok(self.parts.stamps.stamp(digest) != Some(stamp))
     }
 
+    /// The size of what is at an address, if there is a regular file; nothing is read.
+    pub fn size(&self, digest: &Digest) -> Result<Option<u64>, BlobError> {
+        match self.open_blob(digest).and_then(|file| self.stamp_of(&file, digest)) {
+            Ok(stamp) => Ok(Some(stamp.size)),
+            Err(BlobError::Missing { .. } | BlobError::NotAFile { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Proves that an open file holds the bytes of `digest`.
     pub(super) fn verify(&self, file: &File, digest: &Digest) -> Result<(), BlobError> {
         if self.parts.stamps.stamp(digest) == Some(self.stamp_of(file, digest)?) {
