@@ -14,7 +14,10 @@ mod contract;
 use std::collections::HashSet;
 use std::io::Read;
 
-pub use disk::{DiskStore, Fault, FaultPlan, Faults, MemoryStamps, Note, Stamp, Stamps, Step};
+pub use disk::{
+    DiskParts, DiskSettings, DiskStore, Durability, Fault, FaultPlan, Faults, MemoryStamps, Note, Stamp,
+    Stamps, Step,
+};
 pub use error::{BlobError, NoteError};
 pub use hashing::digest_of;
 pub use memory::MemoryStore;

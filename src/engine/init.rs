@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::files::{check_filesystem, file_error, make_private_dir, sync_dir};
 use super::{EngineError, Environment, Layout, Result};
-use crate::blobs::{DiskStore, MemoryStamps};
+use crate::blobs::{DiskSettings, DiskStore, MemoryStamps};
 use crate::catalog::Catalog;
 use crate::config::DEFAULT_CONFIG_TOML;
 use crate::model::{ArtifactPath, Attrs};
@@ -62,8 +62,8 @@ fn build(unfinished: &Path, env: &Environment) -> Result<()> {
     }
     write_new(&inside(layout.config()), DEFAULT_CONFIG_TOML.as_bytes())?;
     write_new(&inside(layout.run()).join("wake"), b"\n")?;
-    let stamps = Arc::new(MemoryStamps::default());
-    DiskStore::create(&inside(layout.objects()), &inside(layout.staging()), stamps, env.ids.clone())?;
+    let parts = env.store_parts(DiskSettings::default(), Arc::new(MemoryStamps::default()));
+    DiskStore::create(&inside(layout.objects()), &inside(layout.staging()), &parts)?;
     make_catalog(&inside(layout.catalog()), env)?;
     sync_dir(unfinished)
 }

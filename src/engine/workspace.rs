@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::files::{check_filesystem, file_error};
 use super::stamps::CatalogStamps;
 use super::{EngineError, Layout, Result, init};
-use crate::blobs::{DiskStore, Faults};
+use crate::blobs::{DiskParts, DiskSettings, DiskStore, Faults, Stamps};
 use crate::catalog::{Actor, Catalog, CatalogError};
 use crate::clock::Clock;
 use crate::config::{Config, Policy, UnresolvedWriter};
@@ -21,6 +21,13 @@ pub struct Environment {
     pub clock: Arc<dyn Clock>,
     /// Makes identities.
     pub ids: Arc<dyn Ids>,
+}
+
+impl Environment {
+    /// What a store is made with.
+    pub(super) fn store_parts(&self, settings: DiskSettings, stamps: Arc<dyn Stamps>) -> DiskParts {
+        DiskParts { settings, stamps, ids: self.ids.clone(), clock: self.clock.clone() }
+    }
 }
 
 /// An open workspace: its catalog, its store and its policy.
@@ -65,7 +72,8 @@ impl Workspace {
             .map_err(|source| EngineError::Catalog { path: ArtifactPath::root(), source })?;
         let catalog = Arc::new(catalog);
         let stamps = Arc::new(CatalogStamps(catalog.clone()));
-        let blobs = DiskStore::open(&layout.objects(), &layout.staging(), stamps, env.ids.clone())?;
+        let parts = env.store_parts(DiskSettings::default(), stamps);
+        let blobs = DiskStore::open(&layout.objects(), &layout.staging(), &parts)?;
         Ok(Self { layout, policy, catalog, blobs, env: env.clone() })
     }
 

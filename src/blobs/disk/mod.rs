@@ -4,6 +4,7 @@ mod adopt;
 mod batch;
 mod faults;
 mod publish;
+mod settings;
 mod stamp;
 mod steps;
 mod verify;
@@ -13,6 +14,7 @@ mod tests;
 
 pub use adopt::Note;
 pub use faults::{Fault, FaultPlan, Faults, Step};
+pub use settings::{DiskParts, DiskSettings, Durability};
 pub use stamp::{MemoryStamps, Stamp, Stamps};
 
 use std::collections::{HashMap, HashSet};
@@ -29,7 +31,6 @@ use self::publish::Candidate;
 use self::steps::{DIR_MODE, Steps};
 use super::hashing::{BUFFER_BYTES, Hasher, fill};
 use super::{BlobError, BlobStore};
-use crate::ids::Ids;
 use crate::model::Digest;
 use crate::sys;
 
@@ -45,23 +46,17 @@ pub struct DiskStore {
     staging: PathBuf,
     objects_dir: File,
     staging_dir: File,
-    stamps: Arc<dyn Stamps>,
+    parts: DiskParts,
     steps: Steps,
     /// The fan-out directories, by number and inode, whose own entries are known to be durable.
     durable_fan_outs: Mutex<HashMap<u8, u64>>,
     /// The staging files of which a sync failed.
     tainted: Mutex<HashSet<OsString>>,
-    ids: Arc<dyn Ids>,
 }
 
 impl DiskStore {
     /// Makes the two directories where they are missing (mode 0700), durably, and opens the store.
-    pub fn create(
-        objects: &Path,
-        staging: &Path,
-        stamps: Arc<dyn Stamps>,
-        ids: Arc<dyn Ids>,
-    ) -> Result<Self, BlobError> {
+    pub fn create(objects: &Path, staging: &Path, parts: &DiskParts) -> Result<Self, BlobError> {
         for dir in [objects, staging] {
             DirBuilder::new()
                 .recursive(true)
@@ -72,16 +67,11 @@ impl DiskStore {
             let synced = File::open(parent).and_then(|parent| parent.sync_all());
             synced.map_err(BlobError::io("sync", parent))?;
         }
-        Self::open(objects, staging, stamps, ids)
+        Self::open(objects, staging, parts)
     }
 
     /// Opens the store in two directories that exist, aren't symlinks, and are on one filesystem.
-    pub fn open(
-        objects: &Path,
-        staging: &Path,
-        stamps: Arc<dyn Stamps>,
-        ids: Arc<dyn Ids>,
-    ) -> Result<Self, BlobError> {
+    pub fn open(objects: &Path, staging: &Path, parts: &DiskParts) -> Result<Self, BlobError> {
         let objects_dir = sys::open_dir(objects).map_err(BlobError::open_dir(objects))?;
         let staging_dir = sys::open_dir(staging).map_err(BlobError::open_dir(staging))?;
         if device(&objects_dir, objects)? != device(&staging_dir, staging)? {
@@ -95,11 +85,10 @@ impl DiskStore {
             staging: staging.to_owned(),
             objects_dir,
             staging_dir,
-            stamps,
+            parts: parts.clone(),
             steps: Steps::default(),
             durable_fan_outs: Mutex::default(),
             tainted: Mutex::default(),
-            ids,
         })
     }
 
@@ -141,7 +130,7 @@ impl DiskStore {
         {
             return Ok((known, None));
         }
-        let name = OsString::from(self.ids.token());
+        let name = OsString::from(self.parts.ids.token());
         let path = self.staging.join(&name);
         let file = self.steps.create(&self.staging_dir, &name).map_err(BlobError::io("create", &path))?;
         let written = self.write_rest(source, buffer, (hasher, count), &file, &path);

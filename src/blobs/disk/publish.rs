@@ -90,7 +90,7 @@ impl DiskStore {
                 Ok(())
             }));
         }
-        self.stamps.record(&stamps);
+        self.parts.stamps.record(&stamps);
         results
     }
 

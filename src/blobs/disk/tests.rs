@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::*;
 use crate::blobs::contract::{self, read};
 use crate::blobs::digest_of;
+use crate::clock::SystemClock;
 use crate::ids::SystemIds;
 
 const EIO: i32 = 5;
@@ -32,13 +33,12 @@ impl Place {
     }
 
     fn store(&self) -> DiskStore {
-        DiskStore::create(&self.objects(), &self.staging(), self.stamps.clone(), Arc::new(SystemIds)).unwrap()
+        DiskStore::create(&self.objects(), &self.staging(), &parts(self.stamps.clone())).unwrap()
     }
 
     /// The store as another process finds it: nothing is known of it.
     fn reopened(&self) -> DiskStore {
-        DiskStore::open(&self.objects(), &self.staging(), Arc::<MemoryStamps>::default(), Arc::new(SystemIds))
-            .unwrap()
+        DiskStore::open(&self.objects(), &self.staging(), &parts(Arc::default())).unwrap()
     }
 
     fn stage(&self, name: &str, bytes: &[u8]) -> PathBuf {
@@ -70,6 +70,11 @@ impl Place {
             store.open_verified(&digest).unwrap();
         }
     }
+}
+
+fn parts(stamps: Arc<MemoryStamps>) -> DiskParts {
+    let clock = Arc::new(SystemClock::new().unwrap());
+    DiskParts { settings: DiskSettings::default(), stamps, ids: Arc::new(SystemIds), clock }
 }
 
 fn put(store: &DiskStore, bytes: &[u8]) -> Digest {
@@ -282,10 +287,9 @@ fn symlinks_in_place_of_directories_are_refused() {
     let real = place.root.path().join("real");
     fs::rename(place.objects(), &real).unwrap();
     symlink(&real, place.objects()).unwrap();
-    let ids = || Arc::new(SystemIds);
-    let opened = DiskStore::open(&place.objects(), &place.staging(), place.stamps.clone(), ids());
+    let opened = DiskStore::open(&place.objects(), &place.staging(), &parts(place.stamps.clone()));
     assert!(matches!(opened.err(), Some(BlobError::NotADirectory { .. })));
-    let created = DiskStore::create(&place.objects(), &place.staging(), place.stamps.clone(), ids());
+    let created = DiskStore::create(&place.objects(), &place.staging(), &parts(place.stamps.clone()));
     assert!(matches!(created.err(), Some(BlobError::NotADirectory { .. })));
 }
 
@@ -294,7 +298,7 @@ fn two_filesystems_are_refused() {
     let place = Place::new();
     let other = Path::new("/dev/shm");
     let same = fs::metadata(other).unwrap().dev() == fs::metadata(place.root.path()).unwrap().dev();
-    let opened = DiskStore::create(&place.objects(), other, place.stamps.clone(), Arc::new(SystemIds));
+    let opened = DiskStore::create(&place.objects(), other, &parts(place.stamps.clone()));
     assert_eq!(matches!(opened.err(), Some(BlobError::TwoFilesystems { .. })), !same);
 }
 

@@ -39,14 +39,14 @@ impl DiskStore {
     /// `Missing`, if the blob isn't there.
     pub fn needs_hashing(&self, digest: &Digest) -> Result<bool, BlobError> {
         let stamp = self.stamp_of(&self.open_blob(digest)?, digest)?;
-        Ok(self.stamps.stamp(digest) != Some(stamp))
+        Ok(self.parts.stamps.stamp(digest) != Some(stamp))
     }
 
     /// Proves that an open file holds the bytes of `digest`.
     pub(super) fn verify(&self, file: &File, digest: &Digest) -> Result<(), BlobError> {
         for _ in 0..ATTEMPTS {
             let before = self.stamp_of(file, digest)?;
-            if self.stamps.stamp(digest) == Some(before) {
+            if self.parts.stamps.stamp(digest) == Some(before) {
                 return Ok(());
             }
             let (found, _) = hash_file(file).map_err(BlobError::io("read", &self.path_of(digest)))?;
@@ -57,7 +57,7 @@ impl DiskStore {
                 tracing::error!(%digest, %found, "a blob is corrupt");
                 return Err(BlobError::Corrupt { digest: *digest, found });
             }
-            self.stamps.record(&[(*digest, before)]);
+            self.parts.stamps.record(&[(*digest, before)]);
             return Ok(());
         }
         Err(BlobError::Unsettled { digest: *digest })
