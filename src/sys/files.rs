@@ -135,12 +135,11 @@ pub fn unlink_at(dir: &File, name: &OsStr) -> io::Result<()> {
     check(unsafe { libc::unlinkat(dir.as_raw_fd(), name.as_ptr(), 0) }).map(drop)
 }
 
-/// Sets the modification time of a file to the kernel's present (futimens(2), `UTIME_NOW`).
+/// Sets the times of the last access and the last write of a file to the kernel's present (futimens(2), `UTIME_NOW`).
 pub fn touch(file: &File) -> io::Result<()> {
-    let omit = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT };
     let now = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW };
     // SAFETY: the descriptor is open, and the array holds the two times that the call reads.
-    check(unsafe { libc::futimens(file.as_raw_fd(), [omit, now].as_ptr()) }).map(drop)
+    check(unsafe { libc::futimens(file.as_raw_fd(), [now, now].as_ptr()) }).map(drop)
 }
 
 /// Starts to write a range back to the disk without waiting (sync_file_range(2)): a hint, not a barrier.
@@ -168,7 +167,7 @@ fn open_at_raw(dir: libc::c_int, name: &OsStr, flags: libc::c_int, mode: u32) ->
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-fn c_string(name: &OsStr) -> io::Result<CString> {
+pub(super) fn c_string(name: &OsStr) -> io::Result<CString> {
     CString::new(name.as_bytes()).map_err(io::Error::from)
 }
 

@@ -6,6 +6,7 @@ mod filesystems;
 mod host;
 mod inotify;
 mod mount;
+mod names;
 mod process;
 mod time;
 
@@ -14,6 +15,7 @@ pub use filesystems::*;
 pub use host::*;
 pub use inotify::*;
 pub use mount::*;
+pub use names::*;
 pub use process::*;
 pub use time::*;
 
