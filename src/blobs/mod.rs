@@ -5,8 +5,10 @@
 
 mod disk;
 mod error;
+mod faults;
 mod hashing;
 mod memory;
+mod parallel;
 
 #[cfg(test)]
 mod contract;
@@ -15,10 +17,10 @@ use std::collections::HashSet;
 use std::io::Read;
 
 pub use disk::{
-    DiskParts, DiskSettings, DiskStore, Durability, Fault, FaultPlan, Faults, MemoryStamps, Note, Stamp,
-    Stamps, Step,
+    DiskCounts, DiskParts, DiskSettings, DiskStore, Durability, MemoryStamps, Note, Stamp, Stamps,
 };
 pub use error::{BlobError, NoteError};
+pub use faults::{Fault, FaultPlan, Faults, Step};
 pub use hashing::digest_of;
 pub use memory::MemoryStore;
 

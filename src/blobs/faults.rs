@@ -1,12 +1,18 @@
-//! Faults for tests: each change that the store makes to the disk can fail, or be the last one before a crash.
+//! Faults for tests: each call that a store makes on its files can fail, or be the last one before a crash.
 
 use std::io;
 
 use parking_lot::Mutex;
 
-/// One kind of change that the store makes to the disk.
+/// One kind of call that a store makes on its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
+    /// Opens what is at an address.
+    Open,
+    /// Reads a blob.
+    Read,
+    /// Looks whether something is at an address.
+    Probe,
     /// Creates a temporary file in staging.
     Create,
     /// Writes bytes to a temporary file.
@@ -17,7 +23,7 @@ pub enum Step {
     SyncFile,
     /// Syncs the whole filesystem.
     SyncFilesystem,
-    /// Makes a fan-out directory.
+    /// Makes a directory: that of the blobs, or one in it.
     MakeDir,
     /// Freshens the mtime of a blob that was put again.
     Touch,
@@ -38,6 +44,11 @@ pub trait Faults: Send + Sync {
 
     /// An error here is told although the step was done.
     fn after(&self, step: Step) -> io::Result<()>;
+
+    /// Asked in the middle of each write: with an error, half of the bytes are written before it.
+    fn cut(&self) -> Option<io::Error> {
+        None
+    }
 }
 
 /// What happens at the step of a [`FaultPlan`].
@@ -45,6 +56,8 @@ pub trait Faults: Send + Sync {
 pub enum Fault {
     /// This step fails with this `errno`, and the later ones go on.
     Error(i32),
+    /// If this step writes, it fails with this `errno` after half of its bytes; the later ones go on.
+    ShortWrite(i32),
     /// The program stops before the step: nothing more reaches the disk.
     CrashBefore,
     /// The program stops after the step: nothing more reaches the disk.
@@ -94,6 +107,16 @@ impl Faults for FaultPlan {
                 Err(crash())
             }
             _ => Ok(()),
+        }
+    }
+
+    fn cut(&self) -> Option<io::Error> {
+        let plan = self.0.lock();
+        match plan.fault {
+            Some((at, Fault::ShortWrite(errno))) if at + 1 == plan.seen.len() => {
+                Some(io::Error::from_raw_os_error(errno))
+            }
+            _ => None,
         }
     }
 
