@@ -21,6 +21,9 @@ use crate::model::{ArtifactId, Timestamp};
 const EIO: i32 = 5;
 const EACCES: i32 = 13;
 
+/// Kinds of steps, and how each is refused.
+type Refused = &'static [(Step, i32)];
+
 const BYTES: &[u8] = b"bytes";
 
 /// Where BYTES belong.
@@ -70,12 +73,12 @@ impl Faults for Hook {
 
 /// Refuses each step of some kinds, and counts all.
 struct Refusing {
-    steps: &'static [(Step, i32)],
+    steps: Refused,
     seen: Mutex<Vec<Step>>,
 }
 
 impl Refusing {
-    fn these(steps: &'static [(Step, i32)]) -> Arc<Self> {
+    fn these(steps: Refused) -> Arc<Self> {
         Arc::new(Self { steps, seen: Mutex::default() })
     }
 }
@@ -319,7 +322,7 @@ fn a_temporary_file_goes_with_whatever_fails() {
     for step in [Step::Write, Step::SyncFile, Step::Rename, Step::MakeDir] {
         let place = Place::bare();
         put(&place.store(), b"the directories are there");
-        let refused: &'static [(Step, i32)] = Box::leak(Box::new([(step, EIO)]));
+        let refused: Refused = Box::leak(Box::new([(step, EIO)]));
         let store = place.store().with_faults(Refusing::these(refused));
         assert_eq!(store.put(&mut &BYTES[..]).expect_err("refused").code(), "unavailable", "{step:?}");
         assert!(place.staged().is_empty(), "{step:?}");
@@ -359,7 +362,7 @@ fn each_put_reads_what_is_there_and_heals_it() {
 #[test]
 fn a_blob_that_goes_while_it_is_put_again_is_written_again() {
     // What happens to the freshening; what happens to the blob at that moment; whether it is another file then.
-    let cases: [(&'static [(Step, i32)], bool, bool); 4] = [
+    let cases: [(Refused, bool, bool); 4] = [
         (&[], true, true),
         (&[(Step::Touch, EACCES)], false, false),
         (&[(Step::Touch, EACCES)], true, true),
@@ -433,11 +436,11 @@ fn a_refused_read_is_missing_only_if_the_blob_is_gone() {
     for step in [Step::Open, Step::Read] {
         let place = Place::bare();
         put(&place.store(), BYTES);
-        let refused: &'static [(Step, i32)] = Box::leak(Box::new([(step, EIO)]));
+        let refused: Refused = Box::leak(Box::new([(step, EIO)]));
         let there = place.reopened().with_faults(Refusing::these(refused)).get(&digest()).err().unwrap();
         assert!(matches!(there, BlobError::Io { .. }), "{step:?}: {there}");
 
-        let both: &'static [(Step, i32)] = Box::leak(Box::new([(step, EIO), (Step::Probe, EACCES)]));
+        let both: Refused = Box::leak(Box::new([(step, EIO), (Step::Probe, EACCES)]));
         let unknown = place.reopened().with_faults(Refusing::these(both)).get(&digest()).err().unwrap();
         let BlobError::Unknown { source, probe, .. } = &unknown else { panic!("{step:?}: {unknown}") };
         assert_eq!(source.io_error().unwrap().raw_os_error(), Some(EIO));
