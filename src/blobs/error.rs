@@ -108,10 +108,30 @@ pub enum BlobError {
         /// The path.
         path: PathBuf,
     },
-    /// A directory or file that a put was working with is not what its name stands for any more.
-    #[error("{} was replaced while a blob was stored", path.display())]
+    /// A directory or file that a change was working with is not what its name stands for any more.
+    #[error("{} was replaced while it was used", path.display())]
     Swapped {
         /// The path.
+        path: PathBuf,
+    },
+    /// Somebody else had a lock for as long as it may be waited for; nothing was changed.
+    #[error("{} is held by somebody else: waited {waited_ms} ms", path.display())]
+    Locked {
+        /// The lock's file.
+        path: PathBuf,
+        /// How long it was waited for.
+        waited_ms: i64,
+    },
+    /// A lock was lost while it was held, or could be by now; what needed it was not done.
+    #[error("{} was lost while it was held", path.display())]
+    LockLost {
+        /// The lock's file.
+        path: PathBuf,
+    },
+    /// A sweep or a backup was asked of a store that takes no lock files, so that others could not know of it.
+    #[error("{} is locked for this process alone, so it can't be swept or backed up", path.display())]
+    Uncoordinated {
+        /// The directory of blobs.
         path: PathBuf,
     },
     /// Every name that was tried for a temporary file is taken.
@@ -145,6 +165,7 @@ impl BlobError {
         match self {
             Self::Missing { .. } => "artifact_missing",
             Self::Corrupt { .. } => "artifact_corruption",
+            Self::Uncoordinated { .. } => "invalid_configuration",
             _ => "unavailable",
         }
     }

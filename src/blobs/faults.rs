@@ -1,6 +1,7 @@
 //! Faults for tests: each call that a store makes on its files can fail, or be the last one before a crash.
 
 use std::io;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -23,7 +24,7 @@ pub enum Step {
     SyncFile,
     /// Syncs the whole filesystem.
     SyncFilesystem,
-    /// Makes a directory: that of the blobs, or one in it.
+    /// Makes a directory of the store.
     MakeDir,
     /// Freshens the mtime of a blob that was put again.
     Touch,
@@ -35,6 +36,20 @@ pub enum Step {
     Link,
     /// Removes a staging file.
     Remove,
+    /// Makes a lock, a claim or the backup marker.
+    CreateLock,
+    /// Writes its owner's token into it.
+    WriteLock,
+    /// Sets its times, at the start and at each heartbeat.
+    TouchLock,
+    /// Removes one of them.
+    RemoveLock,
+    /// Moves the lock of a dead holder away.
+    MoveLock,
+    /// Gives a lock that was moved away by mistake its name back.
+    HandBackLock,
+    /// Removes a blob that is swept.
+    Sweep,
 }
 
 /// Decides before and after each step whether it goes on.
@@ -49,6 +64,19 @@ pub trait Faults: Send + Sync {
     fn cut(&self) -> Option<io::Error> {
         None
     }
+}
+
+/// Runs one step as the faults, if there are any, let it.
+pub(super) fn run_step<T>(
+    faults: Option<&Arc<dyn Faults>>,
+    step: Step,
+    action: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    let Some(faults) = faults else { return action() };
+    faults.before(step)?;
+    let done = action()?;
+    faults.after(step)?;
+    Ok(done)
 }
 
 /// What happens at the step of a [`FaultPlan`].

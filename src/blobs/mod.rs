@@ -7,6 +7,7 @@ mod disk;
 mod error;
 mod faults;
 mod hashing;
+mod locks;
 mod memory;
 mod parallel;
 
@@ -17,11 +18,12 @@ use std::collections::HashSet;
 use std::io::Read;
 
 pub use disk::{
-    DiskCounts, DiskParts, DiskSettings, DiskStore, Durability, MemoryStamps, Note, Stamp, Stamps,
+    DiskCounts, DiskParts, DiskSettings, DiskStore, Durability, MemoryStamps, Note, Stamp, Stamps, Stored,
 };
 pub use error::{BlobError, NoteError};
 pub use faults::{Fault, FaultPlan, Faults, Step};
 pub use hashing::digest_of;
+pub use locks::{BackupLease, Coordination};
 pub use memory::MemoryStore;
 
 use crate::model::Digest;

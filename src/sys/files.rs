@@ -92,9 +92,15 @@ pub fn open_file_at(dir: &File, name: &OsStr) -> io::Result<File> {
     open_at_raw(dir.as_raw_fd(), name, libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0)
 }
 
-/// Creates `name` in `dir` for writing, with `mode`; fails with `AlreadyExists` if the name is taken.
+/// Creates `name` in `dir` for reading and writing, with `mode`; fails with `AlreadyExists` if the name is taken.
 pub fn create_file_at(dir: &File, name: &OsStr, mode: u32) -> io::Result<File> {
-    open_at_raw(dir.as_raw_fd(), name, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW, mode)
+    open_at_raw(dir.as_raw_fd(), name, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW, mode)
+}
+
+/// Removes the directory `name` of `dir` with all that is in it; symlinks in it are removed, not followed.
+pub fn remove_tree_at(dir: &File, name: &OsStr) -> io::Result<()> {
+    // A path of this process's own to what it has open (proc(5), `fd/`).
+    std::fs::remove_dir_all(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))
 }
 
 /// Whether an open was refused because the name is a symlink (open(2), `O_NOFOLLOW`).

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, Metadata};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -154,4 +155,10 @@ impl DiskStore {
 
 pub(super) fn fan_out_name(number: u8) -> String {
     format!("{number:02x}")
+}
+
+/// Whether it is the name of a fan-out directory.
+pub(super) fn is_fan_out(name: &OsStr) -> bool {
+    let digit = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
+    name.len() == 2 && name.as_bytes().iter().all(digit)
 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
 
 use super::DiskStore;
-use super::ground::{Ground, Staging};
+use super::ground::{Ground, Staging, is_fan_out};
 use crate::sys;
 
 /// How old litter is at least; the peer's own rule.
@@ -60,9 +60,4 @@ impl DiskStore {
 
 fn names(dir: &File) -> Vec<OsString> {
     sys::names_in(dir).unwrap_or_default()
-}
-
-fn is_fan_out(name: &OsStr) -> bool {
-    let digits = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
-    name.len() == 2 && name.as_bytes().iter().all(digits)
 }

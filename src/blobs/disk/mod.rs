@@ -11,6 +11,7 @@ mod publish;
 mod settings;
 mod stamp;
 mod steps;
+mod sweep;
 mod temporary;
 mod verify;
 
@@ -23,6 +24,7 @@ pub use adopt::Note;
 pub use counts::DiskCounts;
 pub use settings::{DiskParts, DiskSettings, Durability};
 pub use stamp::{MemoryStamps, Stamp, Stamps};
+pub use sweep::Stored;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -41,6 +43,7 @@ use self::ground::Staging;
 use self::steps::Steps;
 use super::faults::Faults;
 use super::hashing::BUFFER_BYTES;
+use super::locks::Locks;
 use super::{BlobError, BlobStore};
 use crate::model::Digest;
 use crate::sys;
@@ -55,6 +58,7 @@ pub struct DiskStore {
     staging: Staging,
     parts: DiskParts,
     steps: Steps,
+    locks: Arc<Locks>,
     proven: Mutex<Proven>,
     /// The staging files of which a sync failed.
     tainted: Mutex<HashSet<OsString>>,
@@ -88,21 +92,25 @@ impl DiskStore {
                 staging: staging.to_owned(),
             });
         }
-        Ok(Self::new(objects.to_owned(), Staging::Beside(staging.to_owned()), parts))
+        Self::new(objects.to_owned(), Staging::Beside(staging.to_owned()), parts)
     }
 
     /// Opens the store in a directory of blobs alone, as peers share it; temporary files are in `.staging` of it.
     ///
     /// Nothing is looked at or made: the first put makes what is missing, and until then there is no blob. Slashes at
     /// the end of the path don't count.
-    pub fn bare(objects: &Path, parts: &DiskParts) -> Self {
+    pub fn bare(objects: &Path, parts: &DiskParts) -> Result<Self, BlobError> {
         let objects: PathBuf = objects.components().collect();
         let staging = Staging::within(&objects);
         Self::new(objects, staging, parts)
     }
 
-    fn new(objects: PathBuf, staging: Staging, parts: &DiskParts) -> Self {
-        Self {
+    fn new(objects: PathBuf, staging: Staging, parts: &DiskParts) -> Result<Self, BlobError> {
+        let DiskSettings { coordination, lock_wait_ms, .. } = parts.settings;
+        let (clock, ids) = (Arc::clone(&parts.clock), Arc::clone(&parts.ids));
+        let locks = Arc::new(Locks::new(&objects, coordination, lock_wait_ms, clock, ids)?);
+        Ok(Self {
+            locks,
             objects,
             staging,
             parts: parts.clone(),
@@ -111,11 +119,12 @@ impl DiskStore {
             tainted: Mutex::default(),
             litter_removed: AtomicBool::new(false),
             counts: Counters::default(),
-        }
+        })
     }
 
     /// The same store, whose calls on files fail as `faults` says; for tests.
     pub fn with_faults(mut self, faults: Arc<dyn Faults>) -> Self {
+        self.locks = Arc::new(self.locks.with_faults(Arc::clone(&faults)));
         self.steps.faults = Some(faults);
         self
     }

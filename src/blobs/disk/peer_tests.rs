@@ -114,7 +114,7 @@ fn snapshot(root: &Path) -> Vec<(PathBuf, u32, u64, i64)> {
 
 /// A second store of the same directory, with other settings.
 fn with_settings(place: &Place, settings: DiskSettings) -> DiskStore {
-    DiskStore::bare(&place.objects(), &DiskParts { settings, ..parts(Arc::default()) })
+    DiskStore::bare(&place.objects(), &DiskParts { settings, ..parts(Arc::default()) }).unwrap()
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn modes_are_as_set_but_for_the_umask_and_files_that_are_there_keep_theirs() {
 fn a_slash_at_the_end_and_blobs_in_the_wrong_place_dont_count() {
     let place = Place::bare();
     put(&place.store(), BYTES);
-    let slashed = DiskStore::bare(&place.objects().join(""), &parts(Arc::default()));
+    let slashed = DiskStore::bare(&place.objects().join(""), &parts(Arc::default())).unwrap();
     assert_eq!(slashed.objects().as_os_str(), place.objects().as_os_str());
     assert!(slashed.has(&digest()).unwrap());
     let flat = digest_of(b"flat");
@@ -300,7 +300,7 @@ fn a_name_that_is_taken_is_left_alone_and_another_is_tried_up_to_sixteen_times()
     fs::create_dir(staging.join("t2")).unwrap();
     let store_naming = |names: Vec<String>| {
         let ids = Arc::new(Names(Mutex::new(names)));
-        DiskStore::bare(&place.objects(), &DiskParts { ids, ..parts(Arc::default()) })
+        DiskStore::bare(&place.objects(), &DiskParts { ids, ..parts(Arc::default()) }).unwrap()
     };
     let before = snapshot(&staging);
     let plan = Arc::new(FaultPlan::new());
@@ -554,7 +554,7 @@ fn litter_of_an_hour_goes_before_the_first_blob_that_is_written() {
     let blob = place.store().path_of(&digest());
     let fan_out = blob.parent().unwrap().to_owned();
     for dir in [".locks", ".locks/dir", "zz", "ab", "ab/nested.tmp-x"] {
-        fs::create_dir(objects.join(dir)).unwrap();
+        fs::create_dir_all(objects.join(dir)).unwrap();
     }
     let hex = digest().to_hex();
     let hour = 3_600_000;
@@ -588,7 +588,8 @@ fn litter_of_an_hour_goes_before_the_first_blob_that_is_written() {
     symlink(&outside, objects.join("cd")).unwrap();
     symlink(outside.join("x.tmp-1"), objects.join(".locks/link")).unwrap();
 
-    let store = DiskStore::bare(&objects, &DiskParts { clock: clock.clone(), ..parts(Arc::default()) });
+    let store =
+        DiskStore::bare(&objects, &DiskParts { clock: clock.clone(), ..parts(Arc::default()) }).unwrap();
     put(&store, BYTES);
     assert!(files.iter().all(|(path, ..)| path.exists()), "a put that finds its bytes removes nothing");
     age(&blob, 10 * hour);

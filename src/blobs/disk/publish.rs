@@ -9,6 +9,7 @@ use super::ground::{Dir, Ground};
 use super::{DiskStore, Stamp};
 use crate::blobs::BlobError;
 use crate::blobs::error::repeat;
+use crate::blobs::locks::Lock;
 use crate::model::Digest;
 use crate::sys;
 
@@ -110,11 +111,13 @@ impl DiskStore {
 
     /// Looks for whole bytes at an address, and freshens them, since a sweep goes by mtime; the stamp after that.
     ///
-    /// They are read anew each time, since no earlier proof says what the disk holds now.
-    fn find_stored(&self, dir: &Dir, digest: &Digest) -> Result<Option<Stamp>, BlobError> {
+    /// They are read anew each time, since no earlier proof says what the disk holds now. The lock is confirmed after
+    /// that: a sweep that took it away before may have judged by the old mtime.
+    fn find_stored(&self, dir: &Dir, digest: &Digest, lock: &Lock<'_>) -> Result<Option<Stamp>, BlobError> {
         let hex = OsString::from(digest.to_hex());
         let Present::Whole(file) = self.examine(dir, &hex, digest)? else { return Ok(None) };
         let freshened = self.steps.touch(&file);
+        lock.confirm()?;
         let stamp = self.stamp_of(&file, digest)?;
         if let Err(error) = freshened {
             tracing::warn!(%digest, error = &error as &dyn std::error::Error, "can't freshen a blob");
@@ -129,13 +132,20 @@ impl DiskStore {
     }
 
     /// Renames the bytes of a candidate to their address.
-    fn move_in(&self, ground: &Ground, fan_out: &Dir, candidate: &Candidate) -> Result<Placed, BlobError> {
+    fn move_in(
+        &self,
+        ground: &Ground,
+        fan_out: &Dir,
+        candidate: &Candidate,
+        lock: &Lock<'_>,
+    ) -> Result<Placed, BlobError> {
         self.remove_litter_once(ground);
         let (name, stamp) = match &candidate.body {
             Body::Staged { name, stamp } => (name.clone(), *stamp),
             Body::Known(bytes) => self.write_known(ground, bytes)?,
         };
         let moved = self.check_places(ground, fan_out, &name, &stamp).and_then(|()| {
+            lock.confirm()?;
             let hex = OsString::from(candidate.digest.to_hex());
             let renamed = self.steps.rename(&ground.staging.file, &name, &fan_out.file, &hex);
             renamed.map_err(BlobError::io("rename", &ground.staging.path.join(&name)))
@@ -208,17 +218,27 @@ impl<'a> Round<'a> {
         Self { store, ground, filesystem, fan_outs: HashMap::new(), placed: HashMap::new() }
     }
 
-    /// Brings one candidate to its address; all that is done per digest is done here.
+    /// Brings one candidate to its address; all that is done per digest is done here, under the address's lock.
+    ///
+    /// The lock ends before the barrier of the batch: what was just placed has a fresh mtime, so that a sweep leaves it
+    /// alone, and for all others it is a blob like any other.
     fn place(&mut self, position: usize, candidate: &Candidate) -> Result<Placed, BlobError> {
         if let Some(first) = self.placed.get(&candidate.digest) {
             return Ok(Placed::Twin(*first));
         }
         let (store, ground) = (self.store, self.ground);
+        let lock = store.locks.lock(&candidate.digest)?;
         let fan_out = self.fan_out(fan_out_of(&candidate.digest))?;
-        let placed = match store.find_stored(fan_out, &candidate.digest)? {
+        let placed = match store.find_stored(fan_out, &candidate.digest, &lock)? {
             Some(stamp) => Placed::Kept(stamp),
-            None => store.move_in(ground, fan_out, candidate)?,
+            None => store.move_in(ground, fan_out, candidate, &lock)?,
         };
+        if let Err(error) = lock.release() {
+            if matches!(placed, Placed::Moved(_)) {
+                self.give_back(candidate);
+            }
+            return Err(error);
+        }
         self.placed.insert(candidate.digest, position);
         Ok(placed)
     }

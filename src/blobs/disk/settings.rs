@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::Stamps;
+use crate::blobs::Coordination;
 use crate::clock::Clock;
 use crate::ids::Ids;
 
@@ -23,11 +24,21 @@ pub struct DiskSettings {
     pub blob_mode: u32,
     /// The mode of new directories, before the umask.
     pub dir_mode: u32,
+    /// Whom an address is locked against while it changes.
+    pub coordination: Coordination,
+    /// How long a change may wait for the lock of its address, in milliseconds.
+    pub lock_wait_ms: i64,
 }
 
 impl Default for DiskSettings {
     fn default() -> Self {
-        Self { durability: Durability::default(), blob_mode: 0o600, dir_mode: 0o700 }
+        Self {
+            durability: Durability::default(),
+            blob_mode: 0o600,
+            dir_mode: 0o700,
+            coordination: Coordination::default(),
+            lock_wait_ms: 120_000,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use super::Durability;
-use crate::blobs::faults::{Faults, Step};
+use crate::blobs::faults::{Faults, Step, run_step};
 use crate::blobs::hashing::{CopyError, copy_hashed, hash_file};
 use crate::model::Digest;
 use crate::sys::{self, Facts};
@@ -21,11 +21,7 @@ pub(super) struct Steps {
 
 impl Steps {
     fn run<T>(&self, step: Step, action: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let Some(faults) = &self.faults else { return action() };
-        faults.before(step)?;
-        let done = action()?;
-        faults.after(step)?;
-        Ok(done)
+        run_step(self.faults.as_ref(), step, action)
     }
 
     /// What a sync comes to for its caller: with best effort a refused one is as good as another.
@@ -110,5 +106,9 @@ impl Steps {
 
     pub(super) fn remove(&self, dir: &File, name: &OsStr) -> io::Result<()> {
         self.run(Step::Remove, || sys::unlink_at(dir, name))
+    }
+
+    pub(super) fn sweep(&self, dir: &File, name: &OsStr) -> io::Result<()> {
+        self.run(Step::Sweep, || sys::unlink_at(dir, name))
     }
 }
