@@ -26,7 +26,7 @@ pub struct Cli {
 }
 
 const EXIT_STATUS: &str = "Exit status: 0 done, 1 failed, 2 wrong usage, 3 held by someone else, 4 stale (made on an \
-                           older version).";
+                           older version), 5 `store has` could not find out.";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -87,6 +87,10 @@ pub enum Command {
     Lease(LeaseArgs),
     /// List or fetch bytes that were written and are in no draft
     Recovered(RecoveredArgs),
+    /// Put and get bytes by their SHA-256, in a workspace or a directory of blobs
+    ///
+    /// For programs: every error begins with its code, with --json it is an object.
+    Store(StoreArgs),
     /// Write man pages or shell completions
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -140,6 +144,16 @@ mod tests {
             "leasehold recovered --json",
             "leasehold recovered list",
             "leasehold recovered restore 12 dest",
+            "leasehold store put file --objects dir --durability best-effort",
+            "leasehold store put - --json",
+            "leasehold store get DIGEST -o file --coordination process",
+            "leasehold store has DIGEST -w ws",
+            "leasehold store missing DIGEST DIGEST",
+            "leasehold store missing -",
+            "leasehold store inventory --objects dir --json",
+            "leasehold store remove DIGEST --if-unmodified-since 1796000000000",
+            "leasehold store hold-backup-lease --objects dir -- cp -r a b",
+            "leasehold store stats --json",
             "leasehold generate man dir",
             "leasehold generate completions bash",
         ] {
@@ -165,6 +179,13 @@ mod tests {
             "leasehold revert",
             "leasehold lease acquire",
             "leasehold recovered restore 12",
+            "leasehold store",
+            "leasehold store get",
+            "leasehold store missing",
+            "leasehold store remove DIGEST",
+            "leasehold store remove DIGEST --if-unmodified-since soon",
+            "leasehold store hold-backup-lease",
+            "leasehold store stats --objects dir -w ws",
         ] {
             assert_eq!(parse(line).expect_err(line).exit_code(), 2, "{line}");
         }

@@ -26,6 +26,7 @@ mod revert;
 mod save_as;
 mod settle;
 mod status;
+mod store;
 mod umount;
 mod users;
 
@@ -57,6 +58,7 @@ pub fn run(command: &Command, context: &Context, out: &mut dyn Write) -> Result<
         Command::Leases(args) => leases::run(args, context, out),
         Command::Lease(args) => lease::run(&args.action, context, out),
         Command::Recovered(args) => recovered::run(args, context, out),
+        Command::Store(args) => store::run(&args.action, context, out),
         Command::Generate(args) => generate::run(args, out),
     }
 }

@@ -59,7 +59,7 @@ pub enum EngineError {
         source: CatalogError,
     },
     /// The store failed.
-    #[error("the store failed")]
+    #[error(transparent)]
     Blobs(#[from] crate::blobs::BlobError),
     /// A file of the workspace can't be used.
     #[error("can't {doing} {}", path.display())]
