@@ -50,7 +50,8 @@ fn main() -> Result<()> {
 
 fn open(objects: &Path) -> Result<DiskStore> {
     let (stamps, ids) = (Arc::<MemoryStamps>::default(), Arc::new(SystemIds));
-    let parts = DiskParts { settings: DiskSettings::default(), stamps, ids, clock: Arc::new(SystemClock::new()?) };
+    let parts =
+        DiskParts { settings: DiskSettings::default(), stamps, ids, clock: Arc::new(SystemClock::new()?) };
     Ok(DiskStore::bare(objects, &parts)?)
 }
 

@@ -4,16 +4,25 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 
 use super::ground::Ground;
 use super::publish::{Body, Candidate};
 use super::{DiskStore, Stamp};
 use crate::blobs::BlobError;
-use crate::blobs::hashing::{Hasher, fill};
+use crate::blobs::hashing::{BUFFER_BYTES, Hasher, fill};
+use crate::model::Digest;
 use crate::sys;
 
 /// How many bytes a streamed put writes before it asks the kernel to begin writing them to the disk.
 const WRITEBACK_BYTES: u64 = 8 << 20;
+
+/// From how many bytes on a source is hashed by a thread of its own: hashing fewer takes little more than its start.
+const LONG_BYTES: u64 = 1 << 20;
+
+/// How many pieces of a long source are between reading and hashing.
+const PIECES: usize = 4;
 
 /// How many names are tried for one temporary file before somebody must be taking them on purpose.
 const NAMES_TRIED: u32 = 16;
@@ -83,7 +92,7 @@ impl DiskStore {
         Err(BlobError::NamesTaken { path: ground.staging.path.clone() })
     }
 
-    /// Writes what the buffer holds and then the rest of the source.
+    /// Writes what the buffer holds, which is hashed already, and then the rest of the source.
     fn write_rest(
         &self,
         source: &mut dyn Read,
@@ -91,12 +100,14 @@ impl DiskStore {
         (mut hasher, mut count): (Hasher, usize),
         file: &File,
         path: &Path,
-    ) -> Result<(crate::model::Digest, u64), BlobError> {
-        let mut started = 0;
+    ) -> Result<(Digest, u64), BlobError> {
         while count > 0 {
             self.steps.write(file, &buffer[..count]).map_err(BlobError::io("write", path))?;
-            started = begin_writeback(file, started, hasher.bytes());
             if count < buffer.len() {
+                break;
+            }
+            if hasher.bytes() >= LONG_BYTES {
+                hasher = self.write_while_hashing(source, hasher, file, path)?;
                 break;
             }
             count = fill(source, buffer).map_err(|source| BlobError::Source { source })?;
@@ -104,6 +115,60 @@ impl DiskStore {
         }
         let size = hasher.bytes();
         Ok((hasher.finish(), size))
+    }
+
+    /// Writes the rest of a long source while another thread hashes what was read; each takes its time.
+    fn write_while_hashing(
+        &self,
+        source: &mut dyn Read,
+        mut hasher: Hasher,
+        file: &File,
+        path: &Path,
+    ) -> Result<Hasher, BlobError> {
+        let (full, to_hash) = channel::<(Vec<u8>, usize)>();
+        let (hashed, free) = channel();
+        for _ in 0..PIECES {
+            hashed.send(vec![0; BUFFER_BYTES]).expect("BUG: the receiver is here");
+        }
+        let begun = hasher.bytes();
+        thread::scope(|scope| {
+            let hashing = scope.spawn(move || {
+                for (piece, count) in to_hash {
+                    hasher.update(&piece[..count]);
+                    // Nobody wants it any more once the source has ended.
+                    let _ = hashed.send(piece);
+                }
+                hasher
+            });
+            let written = self.write_pieces(source, &full, &free, begun, (file, path));
+            drop(full);
+            let hasher = hashing.join().expect("BUG: hashing doesn't panic");
+            written.map(|()| hasher)
+        })
+    }
+
+    /// Fills free pieces from the source, writes them and hands them on, until the source ends.
+    fn write_pieces(
+        &self,
+        source: &mut dyn Read,
+        full: &Sender<(Vec<u8>, usize)>,
+        free: &Receiver<Vec<u8>>,
+        begun: u64,
+        (file, path): (&File, &Path),
+    ) -> Result<(), BlobError> {
+        let (mut written, mut started) = (begun, 0);
+        loop {
+            let mut piece = free.recv().expect("BUG: the hashing thread waits for the sender");
+            let count = fill(source, &mut piece).map_err(|source| BlobError::Source { source })?;
+            self.steps.write(file, &piece[..count]).map_err(BlobError::io("write", path))?;
+            written += count as u64;
+            started = begin_writeback(file, started, written);
+            let ended = count < piece.len();
+            full.send((piece, count)).expect("BUG: the hashing thread waits for the sender");
+            if ended {
+                return Ok(());
+            }
+        }
     }
 
     /// Removes what a candidate has in staging; what can't be removed is litter, and no error.
