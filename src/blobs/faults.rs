@@ -36,12 +36,14 @@ pub enum Step {
     Link,
     /// Removes a staging file.
     Remove,
-    /// Makes a lock, a claim or the backup marker.
+    /// Makes the file of a lock, a claim or the backup marker, without a name.
     CreateLock,
     /// Writes its owner's token into it.
     WriteLock,
     /// Sets its times, at the start and at each heartbeat.
     TouchLock,
+    /// Gives it its name: from here on it is held.
+    NameLock,
     /// Removes one of them.
     RemoveLock,
     /// Moves the lock of a dead holder away.

@@ -14,6 +14,9 @@ use crate::ids::Ids;
 use crate::model::{ArtifactPath, CheckoutId, Holder, Instant, Seq, VersionNumber};
 use crate::sys;
 
+/// How long a change of the store in a mount may wait for other processes: an application may be waiting for it.
+const MOUNT_LOCK_WAIT_MS: i64 = 5_000;
+
 /// Time and randomness, as arguments.
 #[derive(Clone)]
 pub struct Environment {
@@ -57,6 +60,19 @@ impl Workspace {
 
     /// Opens the workspace in a directory.
     pub fn open(root: &Path, env: &Environment) -> Result<Self> {
+        Self::open_with(root, env, DiskSettings::default())
+    }
+
+    /// As [`open`](Self::open), for a mount: changes of the store don't wait long for other processes.
+    pub fn open_in_mount(root: &Path, env: &Environment) -> Result<Self> {
+        Self::open_with(
+            root,
+            env,
+            DiskSettings { lock_wait_ms: MOUNT_LOCK_WAIT_MS, ..DiskSettings::default() },
+        )
+    }
+
+    fn open_with(root: &Path, env: &Environment, settings: DiskSettings) -> Result<Self> {
         let root = fs::canonicalize(root).map_err(file_error("find", root))?;
         let layout = Layout::new(&root);
         let dot = match sys::open_dir(&layout.dot()) {
@@ -72,7 +88,7 @@ impl Workspace {
             .map_err(|source| EngineError::Catalog { path: ArtifactPath::root(), source })?;
         let catalog = Arc::new(catalog);
         let stamps = Arc::new(CatalogStamps(catalog.clone()));
-        let parts = env.store_parts(DiskSettings::default(), stamps);
+        let parts = env.store_parts(settings, stamps);
         let blobs = DiskStore::open(&layout.objects(), &layout.staging(), &parts)?;
         Ok(Self { layout, policy, catalog, blobs, env: env.clone() })
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::check;
 
@@ -97,10 +97,34 @@ pub fn create_file_at(dir: &File, name: &OsStr, mode: u32) -> io::Result<File> {
     open_at_raw(dir.as_raw_fd(), name, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW, mode)
 }
 
+/// Creates a file without a name on the filesystem of `dir`, for reading and writing (open(2), `O_TMPFILE`).
+///
+/// [`name_at`] gives it its name; it is gone if nobody does. See [`lacks_unnamed_files`].
+pub fn create_unnamed_at(dir: &File, mode: u32) -> io::Result<File> {
+    open_at_raw(dir.as_raw_fd(), OsStr::new("."), libc::O_RDWR | libc::O_TMPFILE, mode)
+}
+
+/// Whether an error says that the filesystem knows no files without names.
+pub fn lacks_unnamed_files(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL))
+}
+
+/// Gives an open file the name `name` in `dir`; fails with `AlreadyExists` if it is taken (linkat(2)).
+pub fn name_at(file: &File, dir: &File, name: &OsStr) -> io::Result<()> {
+    let (path, name) = (c_string(path_of_open(file).as_os_str())?, c_string(name)?);
+    let (dir, follow) = (dir.as_raw_fd(), libc::AT_SYMLINK_FOLLOW);
+    // SAFETY: the descriptor is open, and both texts end in NUL.
+    check(unsafe { libc::linkat(libc::AT_FDCWD, path.as_ptr(), dir, name.as_ptr(), follow) }).map(drop)
+}
+
+/// A path of this process's own to what it has open (proc(5), `fd/`).
+fn path_of_open(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
 /// Removes the directory `name` of `dir` with all that is in it; symlinks in it are removed, not followed.
 pub fn remove_tree_at(dir: &File, name: &OsStr) -> io::Result<()> {
-    // A path of this process's own to what it has open (proc(5), `fd/`).
-    std::fs::remove_dir_all(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))
+    std::fs::remove_dir_all(path_of_open(dir).join(name))
 }
 
 /// Whether an open was refused because the name is a symlink (open(2), `O_NOFOLLOW`).

@@ -253,3 +253,41 @@ pub fn owned(fd: i32) -> OwnedFd {
 pub fn path_of_fd(fd: i32) -> std::path::PathBuf {
     Path::new("/proc/self/fd").join(OsStr::new(&fd.to_string()))
 }
+
+/// Records what happens to the names of a directory (inotify(7)).
+pub struct NameEvents(std::fs::File);
+
+impl NameEvents {
+    pub fn watch(directory: &Path) -> Self {
+        // SAFETY: inotify_init1 takes flags only.
+        let inotify = unsafe { libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK) };
+        assert!(inotify >= 0, "{}", io::Error::last_os_error());
+        let path = path_of(directory);
+        let events = libc::IN_CREATE | libc::IN_DELETE | libc::IN_MOVE;
+        // SAFETY: the descriptor is open and the path ends in NUL.
+        let watch = unsafe { libc::inotify_add_watch(inotify, path.as_ptr(), events) };
+        assert!(watch >= 0, "{}", io::Error::last_os_error());
+        Self(owned(inotify).into())
+    }
+
+    /// What has happened since the last time, in order: `CREATE name`.
+    pub fn take(&mut self) -> Vec<String> {
+        let mut buffer = vec![0; 1 << 16];
+        let length = io::Read::read(&mut self.0, &mut buffer).unwrap_or(0);
+        let (mut rest, mut events) = (&buffer[..length], Vec::new());
+        while let Some((header, names)) = rest.split_at_checked(16) {
+            let field = |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().unwrap());
+            let (name, after) = names.split_at(field(12) as usize);
+            let name = String::from_utf8_lossy(name).trim_end_matches('\0').to_owned();
+            let kind = match field(4) & (libc::IN_CREATE | libc::IN_DELETE | libc::IN_MOVE) {
+                libc::IN_CREATE => "CREATE",
+                libc::IN_DELETE => "DELETE",
+                libc::IN_MOVED_FROM => "MOVED_FROM",
+                _ => "MOVED_TO",
+            };
+            events.push(format!("{kind} {name}"));
+            rest = after;
+        }
+        events
+    }
+}

@@ -15,6 +15,7 @@ mod kernel;
 mod model;
 mod mounted;
 mod privileged;
+mod sharing;
 mod store;
 mod tidy;
 mod tidy_source;

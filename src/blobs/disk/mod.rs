@@ -18,6 +18,8 @@ mod verify;
 #[cfg(test)]
 mod peer_tests;
 #[cfg(test)]
+mod sweep_tests;
+#[cfg(test)]
 mod tests;
 
 pub use adopt::Note;

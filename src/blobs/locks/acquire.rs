@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::dir::Dir;
+use super::dir::{Dir, gone_is_removed};
 use super::found::{Generation, look, remove_found};
 use super::own::OwnFile;
 use super::{
@@ -53,12 +53,14 @@ impl Locks {
             if let Some(own) = OwnFile::create(&self.env, dir, name, &token)? {
                 return Held::begin(own, &self.heart).map(Some);
             }
-            let next = self.clear(dir, name, &token)?;
-            if self.env.now_ms() >= deadline_ms {
-                return Ok(None);
-            }
-            if matches!(next, Next::Wait) {
+            while let Next::Wait = self.clear(dir, name, &token)? {
+                if self.env.now_ms() >= deadline_ms {
+                    return Ok(None);
+                }
                 self.pause(deadline_ms);
+            }
+            if self.env.now_ms() > deadline_ms {
+                return Ok(None);
             }
         }
     }
@@ -95,7 +97,10 @@ impl Locks {
             return Err(objects.error("create", name)(error));
         }
         let path = objects.path_of(name);
-        Dir::new(sys::open_dir_at(&objects.file, name).map_err(BlobError::open_dir(&path))?, path)
+        match sys::open_dir_at(&objects.file, name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(BlobError::Swapped { path }),
+            opened => Dir::new(opened.map_err(BlobError::open_dir(&path))?, path),
+        }
     }
 
     /// Looks at a lock that somebody has, and takes it from one who is no more.
@@ -158,7 +163,8 @@ impl Locks {
         let Some(moved) = look(&self.env, dir, tombstone)? else { return Ok(()) };
         dir.check()?;
         if moved.generation == Generation::Directory {
-            return sys::remove_tree_at(&dir.file, tombstone).map_err(dir.error("remove", tombstone));
+            let removed = sys::remove_tree_at(&dir.file, tombstone);
+            return gone_is_removed(removed).map_err(dir.error("remove", tombstone));
         }
         if moved.generation != *generation {
             self.hand_back(dir, name, tombstone);

@@ -24,6 +24,14 @@ impl FileId {
     }
 }
 
+/// What was to be removed and isn't there is removed.
+pub(super) fn gone_is_removed(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
 /// A directory, with what is at its path expected to stay that very directory.
 ///
 /// All calls go through the descriptor, so nothing behind a symlink is ever reached; the check tells when others don't

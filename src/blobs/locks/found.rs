@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 
 use super::STALE_MS;
-use super::dir::{Dir, FileId};
+use super::dir::{Dir, FileId, gone_is_removed};
 use super::env::Env;
 use super::token::{self, Signer};
 use crate::blobs::{BlobError, Step};
@@ -61,10 +61,7 @@ pub(super) fn remove_found(env: &Env, dir: &Dir, name: &OsStr, found: &Found) ->
         true => env.step(Step::RemoveLock, || sys::unlink_at(&dir.file, name)),
         false => Ok(()),
     };
-    match remove() {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(dir.error("remove", name)(error)),
-        _ => Ok(()),
-    }
+    gone_is_removed(remove()).map_err(dir.error("remove", name))
 }
 
 fn read_generation(file: &File) -> io::Result<Generation> {

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-use super::dir::{Dir, FileId};
+use super::dir::{Dir, FileId, gone_is_removed};
 use super::env::Env;
 use super::found::read_token;
 use super::heart::Beating;
@@ -38,7 +38,8 @@ pub(super) struct OwnFile {
 impl OwnFile {
     /// Makes the file; none, if the name is taken.
     ///
-    /// It is locked before it is signed: who reads a token of ours finds it locked, or its holder dead.
+    /// It is locked before it is signed, and signed before it has a name: who reads a token of ours finds it locked, or
+    /// its holder dead, and no crash leaves a lock that nobody signed.
     pub(super) fn create(
         env: &Arc<Env>,
         dir: &Arc<Dir>,
@@ -47,26 +48,21 @@ impl OwnFile {
     ) -> Result<Option<Self>, BlobError> {
         dir.check()?;
         let now = env.now();
-        let file = match env.step(Step::CreateLock, || sys::create_file_at(&dir.file, name, LOCK_MODE)) {
-            Ok(file) => Arc::new(file),
+        let file = match make_signed(env, dir, name, token, now) {
+            Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(dir.swapped()),
             Err(error) => return Err(dir.error("create", name)(error)),
         };
-        let own = Self {
+        Ok(Some(Self {
             env: Arc::clone(env),
             dir: Arc::clone(dir),
             name: name.to_owned(),
             token: token.to_owned(),
-            file: Mutex::new(Arc::clone(&file)),
+            file: Mutex::new(Arc::new(file)),
             beaten_ms: AtomicI64::new(now.boot_ms),
             state: AtomicU8::new(HELD),
-        };
-        if let Err(source) = own.sign(&file, now) {
-            own.remove_unsigned(&file);
-            return Err(dir.error("write", name)(source));
-        }
-        Ok(Some(own))
+        }))
     }
 
     pub(super) fn path(&self) -> PathBuf {
@@ -95,32 +91,7 @@ impl OwnFile {
             return Ok(());
         }
         let removed = self.env.step(Step::RemoveLock, || sys::unlink_at(&self.dir.file, &self.name));
-        match removed {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.error("remove", error)),
-            _ => Ok(()),
-        }
-    }
-
-    fn sign(&self, mut file: &File, now: Instant) -> io::Result<()> {
-        file.try_lock()?;
-        self.env.step(Step::WriteLock, || file.write_all(self.token.as_bytes()))?;
-        self.touch(file, now)
-    }
-
-    fn touch(&self, file: &File, now: Instant) -> io::Result<()> {
-        let time = system_time(now.wall);
-        let times = FileTimes::new().set_accessed(time).set_modified(time);
-        self.env.step(Step::TouchLock, || file.set_times(times))
-    }
-
-    fn remove_unsigned(&self, file: &File) {
-        let remove = || match self.dir.holds(&self.name, FileId::of(&file.metadata()?))? {
-            true => self.env.step(Step::RemoveLock, || sys::unlink_at(&self.dir.file, &self.name)),
-            false => Ok(()),
-        };
-        if let Err(error) = remove() {
-            tracing::warn!(path = %self.path().display(), %error, "a lock without an owner is left for a minute");
-        }
+        gone_is_removed(removed).map_err(|error| self.error("remove", error))
     }
 
     fn is_overdue(&self) -> bool {
@@ -173,7 +144,8 @@ impl Beating for OwnFile {
     fn beat(&self) -> bool {
         let now = self.env.now();
         let touched = self.dir.check().and_then(|()| self.find()).and_then(|file| {
-            file.map(|file| self.touch(&file, now).map_err(|error| self.error("freshen", error))).transpose()
+            file.map(|file| touch(&self.env, &file, now).map_err(|error| self.error("freshen", error)))
+                .transpose()
         });
         let path = self.path();
         match touched {
@@ -191,6 +163,39 @@ impl Beating for OwnFile {
         }
         true
     }
+}
+
+fn make_signed(env: &Env, dir: &Dir, name: &OsStr, token: &str, now: Instant) -> io::Result<File> {
+    let file = match env.step(Step::CreateLock, || sys::create_unnamed_at(&dir.file, LOCK_MODE)) {
+        Err(error) if sys::lacks_unnamed_files(&error) => return make_named(env, dir, name, token, now),
+        created => created?,
+    };
+    sign(env, &file, token, now)?;
+    env.step(Step::NameLock, || sys::name_at(&file, &dir.file, name))?;
+    Ok(file)
+}
+
+/// Makes and signs the file under its name: a crash in between leaves it unsigned, which costs others a minute.
+fn make_named(env: &Env, dir: &Dir, name: &OsStr, token: &str, now: Instant) -> io::Result<File> {
+    let file = env.step(Step::NameLock, || sys::create_file_at(&dir.file, name, LOCK_MODE))?;
+    if let Err(error) = sign(env, &file, token, now) {
+        if dir.holds(name, FileId::of(&file.metadata()?))? {
+            env.step(Step::RemoveLock, || sys::unlink_at(&dir.file, name))?;
+        }
+        return Err(error);
+    }
+    Ok(file)
+}
+
+fn sign(env: &Env, mut file: &File, token: &str, now: Instant) -> io::Result<()> {
+    file.try_lock()?;
+    env.step(Step::WriteLock, || file.write_all(token.as_bytes()))?;
+    touch(env, file, now)
+}
+
+fn touch(env: &Env, file: &File, now: Instant) -> io::Result<()> {
+    let time = system_time(now.wall);
+    env.step(Step::TouchLock, || file.set_times(FileTimes::new().set_accessed(time).set_modified(time)))
 }
 
 /// A time for a file; before 1970 nothing was ever locked.
