@@ -110,6 +110,16 @@ impl AppError {
         matches!(self, Self::Command(error) if error.is_closed_pipe())
     }
 
+    /// Whether there is nothing left to say.
+    pub fn is_silent(&self) -> bool {
+        matches!(self, Self::Command(error) if error.is_silent())
+    }
+
+    /// Whether the line is a JSON value.
+    pub fn is_json(&self) -> bool {
+        matches!(self, Self::Command(error) if error.is_json())
+    }
+
     /// The error as one line, without the program's name.
     pub fn line(&self) -> String {
         match self {

@@ -35,7 +35,7 @@ use readiness::Readiness;
 /// The exit status of wrong usage.
 const WRONG_USAGE: u8 = 2;
 
-/// Runs the program: 0 done, 1 failed, 2 wrong usage, 3 held by someone else, 4 stale.
+/// Runs the program: 0 done, 1 failed, 2 wrong usage, 3 held by someone else, 4 stale, 5 `store has` could not tell.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match cli::parse(arguments) {
         Ok(cli) => run_command_line(&cli),
@@ -61,8 +61,11 @@ fn run_command_line(cli: &Cli) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
         Err(error) => {
-            // Where standard error is gone there is nobody left to tell.
-            let _ = writeln!(std::io::stderr(), "leasehold: {}", error.line());
+            if !error.is_silent() {
+                let name = if error.is_json() { "" } else { "leasehold: " };
+                // Where standard error is gone there is nobody left to tell.
+                let _ = writeln!(std::io::stderr(), "{name}{}", error.line());
+            }
             ExitCode::from(error.exit_status())
         }
     }
@@ -71,8 +74,11 @@ fn run_command_line(cli: &Cli) -> ExitCode {
 fn run_command(command: &Command) -> Result<()> {
     logging::start("off");
     let mut out = BufWriter::new(std::io::stdout().lock());
-    commands::run(command, &context()?, &mut out)?;
-    out.flush().map_err(CommandError::from)?;
+    let ran = commands::run(command, &context()?, &mut out);
+    // Also before an exit status that is an answer.
+    let flushed = out.flush().map_err(CommandError::from);
+    ran?;
+    flushed?;
     Ok(())
 }
 

@@ -64,6 +64,17 @@ pub enum BlobError {
         /// The address.
         digest: Digest,
     },
+    /// A blob could not be read, and whether it is there could not be found out either.
+    #[error("blob {digest} can't be read, and can't be looked for: {probe}")]
+    Unknown {
+        /// The address.
+        digest: Digest,
+        /// Why it could not be read.
+        #[source]
+        source: Box<BlobError>,
+        /// Why it could not be looked for.
+        probe: io::Error,
+    },
     /// The blob changed each time it was verified.
     #[error("blob {digest} keeps changing while it is verified")]
     Unsettled {
@@ -170,6 +181,12 @@ pub enum BlobError {
         /// What is wrong, in constant words.
         problem: &'static str,
     },
+    /// Every name that was tried for a temporary file is taken.
+    #[error("no free name for a temporary file in {}", path.display())]
+    NamesTaken {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Renames from staging to objects would not be atomic.
     #[error("{} and {} are on different filesystems", objects.display(), staging.display())]
     TwoFilesystems {
@@ -185,6 +202,7 @@ impl BlobError {
     pub fn io_error(&self) -> Option<&io::Error> {
         match self {
             Self::Source { source } | Self::Io { source, .. } | Self::Sync { source, .. } => Some(source),
+            Self::Unknown { source, .. } => source.io_error(),
             _ => None,
         }
     }
@@ -210,6 +228,17 @@ impl BlobError {
                 Some("make space on its filesystem")
             }
             _ => None,
+        }
+    }
+
+    /// The same error once more: a directory that can't be opened is the failure of many files.
+    pub(super) fn again(&self) -> Self {
+        match self {
+            Self::NotADirectory { path } => Self::NotADirectory { path: path.clone() },
+            Self::Io { action, path, source } => {
+                Self::Io { action, path: path.clone(), source: repeat(source) }
+            }
+            other => Self::Source { source: io::Error::other(other.to_string()) },
         }
     }
 

@@ -10,6 +10,7 @@ mod hashing;
 mod http;
 mod locks;
 mod memory;
+mod parallel;
 
 #[cfg(test)]
 pub(crate) mod contract;
@@ -17,7 +18,9 @@ pub(crate) mod contract;
 use std::collections::HashSet;
 use std::io::Read;
 
-pub use disk::{DiskParts, DiskSettings, DiskStore, Durability, MemoryStamps, Note, Stamp, Stamps, Stored};
+pub use disk::{
+    DiskCounts, DiskParts, DiskSettings, DiskStore, Durability, MemoryStamps, Note, Stamp, Stamps, Stored,
+};
 pub use error::{BlobError, NoteError, TransportFault};
 pub use faults::{Fault, FaultPlan, Faults, Step};
 pub use hashing::{Promised, WrongBytes, digest_of};

@@ -1,3 +1,4 @@
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -445,6 +446,174 @@ pub struct ServeArgs {
     /// How many requests are worked on at a time; more are told to come back
     #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(1..=400))]
     pub max_requests: u32,
+}
+
+/// The arguments of `store`.
+#[derive(Debug, Args)]
+pub struct StoreArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: StoreAction,
+}
+
+/// The subcommands of `store`.
+#[derive(Debug, Subcommand)]
+pub enum StoreAction {
+    /// Store a file, durably, and print its digest
+    Put(StorePutArgs),
+    /// Write a blob to standard output or a file, never a byte that is not its own
+    Get(StoreGetArgs),
+    /// Say by the exit status whether a blob is there: 0 yes, 1 no, 5 could not find out
+    Has(StoreDigestArgs),
+    /// Print which blobs are not there, in the order asked
+    Missing(StoreMissingArgs),
+    /// List all blobs: digest, size, mtime in milliseconds
+    Inventory(StoreArgsOnly),
+    /// Remove a blob that nobody has put since a time, and print whether it was removed
+    Remove(StoreRemoveArgs),
+    /// Run a command, such as a copy of the directory, while nobody may remove a blob
+    ///
+    /// Ends with the command's status, and fails if blobs may have been removed meanwhile.
+    HoldBackupLease(StoreBackupArgs),
+    /// Count blobs, bytes, and what this process did
+    Stats(StoreArgsOnly),
+}
+
+impl StoreAction {
+    /// What all of them share.
+    pub fn objects(&self) -> &ObjectsArgs {
+        match self {
+            Self::Put(args) => &args.objects,
+            Self::Get(args) => &args.objects,
+            Self::Has(args) => &args.objects,
+            Self::Missing(args) => &args.objects,
+            Self::Inventory(args) | Self::Stats(args) => &args.objects,
+            Self::Remove(args) => &args.objects,
+            Self::HoldBackupLease(args) => &args.objects,
+        }
+    }
+}
+
+/// What a successful put promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DurabilityMode {
+    /// It survives a power cut, or fails
+    Required,
+    /// As far as the filesystem can sync
+    BestEffort,
+}
+
+/// Whom an address is locked against while it changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CoordinationMode {
+    /// All processes that share the directory
+    Required,
+    /// The threads of this process alone
+    Process,
+}
+
+/// Which store, and how it works.
+#[derive(Debug, Args)]
+pub struct ObjectsArgs {
+    /// A directory of blobs, made by the first put; by default the workspace's
+    #[arg(long, value_name = "DIR", conflicts_with = "workspace")]
+    pub objects: Option<PathBuf>,
+    /// What a put promises
+    #[arg(long, value_enum, value_name = "MODE", default_value = "required")]
+    pub durability: DurabilityMode,
+    /// Whom an address is locked against while it changes
+    #[arg(long, value_enum, value_name = "MODE", default_value = "required")]
+    pub coordination: CoordinationMode,
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The arguments of `store put`.
+#[derive(Debug, Args)]
+pub struct StorePutArgs {
+    /// The file, or - for standard input
+    pub file: PathBuf,
+    /// Which store.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+}
+
+/// The arguments of `store get`.
+#[derive(Debug, Args)]
+pub struct StoreGetArgs {
+    /// The SHA-256, 64 lower-case hexadecimal digits
+    pub digest: OsString,
+    /// A file to write instead of standard output; it is whole or as it was before
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Which store.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+}
+
+/// The arguments of `store has`.
+#[derive(Debug, Args)]
+pub struct StoreDigestArgs {
+    /// The SHA-256, 64 lower-case hexadecimal digits
+    pub digest: OsString,
+    /// Which store.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+}
+
+/// Digests.
+#[derive(Debug, Args)]
+pub struct DigestList {
+    /// Digests, or - for standard input with one a line
+    #[arg(required = true, value_name = "DIGEST")]
+    pub digests: Vec<OsString>,
+}
+
+/// The arguments of `store missing`.
+#[derive(Debug, Args)]
+pub struct StoreMissingArgs {
+    /// Which digests.
+    #[command(flatten)]
+    pub list: DigestList,
+    /// Which store.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+}
+
+/// The arguments of `store inventory` and `store stats`.
+#[derive(Debug, Args)]
+pub struct StoreArgsOnly {
+    /// Which store.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+}
+
+/// The arguments of `store remove`.
+#[derive(Debug, Args)]
+pub struct StoreRemoveArgs {
+    /// The SHA-256, 64 lower-case hexadecimal digits
+    pub digest: OsString,
+    /// Milliseconds since 1970: a blob that was put after them stays
+    #[arg(long = "if-unmodified-since", value_name = "MS", allow_negative_numbers = true)]
+    pub if_unmodified_since_ms: i64,
+    /// Which store.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+}
+
+/// The arguments of `store hold-backup-lease`.
+#[derive(Debug, Args)]
+pub struct StoreBackupArgs {
+    /// Which store.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+    /// The command and its arguments
+    #[arg(required = true, last = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
 }
 
 /// The arguments of `generate`.

@@ -30,12 +30,13 @@ pub struct Cli {
 }
 
 /// What each exit status means.
-pub const EXIT_STATUSES: [(u8, &str); 5] = [
+pub const EXIT_STATUSES: [(u8, &str); 6] = [
     (0, "done"),
     (1, "failed"),
     (2, "wrong usage"),
     (3, "held by someone else"),
     (4, "stale (made on an older version)"),
+    (5, "`store has` could not find out"),
 ];
 
 fn exit_status_line() -> String {
@@ -133,6 +134,10 @@ pub enum Command {
     /// for Prometheus and /healthz. Prints the address, and serves until SIGTERM, SIGINT or SIGHUP; requests that are
     /// being answered then have half a minute to end. LEASEHOLD_LOG sets the level of the log.
     Serve(ServeArgs),
+    /// Put and get bytes by their SHA-256, in a workspace or a directory of blobs
+    ///
+    /// For programs: every error begins with its code, with --json it is an object.
+    Store(StoreArgs),
     /// Write man pages or shell completions
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -197,6 +202,16 @@ mod tests {
             "leasehold serve",
             "leasehold serve -w ws --listen 127.0.0.1:0 --token-file a --read-only-token-file b",
             "leasehold serve --objects dir --listen [::1]:8417 --max-body 512M --max-requests 8",
+            "leasehold store put file --objects dir --durability best-effort",
+            "leasehold store put - --json",
+            "leasehold store get DIGEST -o file --coordination process",
+            "leasehold store has DIGEST -w ws",
+            "leasehold store missing DIGEST DIGEST",
+            "leasehold store missing -",
+            "leasehold store inventory --objects dir --json",
+            "leasehold store remove DIGEST --if-unmodified-since 1796000000000",
+            "leasehold store hold-backup-lease --objects dir -- cp -r a b",
+            "leasehold store stats --json",
             "leasehold generate man dir",
             "leasehold generate completions bash",
         ] {
@@ -255,6 +270,13 @@ mod tests {
             "leasehold serve --listen localhost:8417",
             "leasehold serve --max-body 0",
             "leasehold serve --max-requests 0",
+            "leasehold store",
+            "leasehold store get",
+            "leasehold store missing",
+            "leasehold store remove DIGEST",
+            "leasehold store remove DIGEST --if-unmodified-since soon",
+            "leasehold store hold-backup-lease",
+            "leasehold store stats --objects dir -w ws",
         ] {
             assert_eq!(parse(line).expect_err(line).exit_code(), 2, "{line}");
         }

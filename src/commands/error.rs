@@ -3,7 +3,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::engine::EngineError;
-use crate::model::{Lease, NameError, ParseHolderError};
+use crate::model::{Lease, NameError, ParseDigestError, ParseHolderError};
 
 /// A result of a command.
 pub type Result<T> = std::result::Result<T, CommandError>;
@@ -138,6 +138,24 @@ pub enum CommandError {
         /// The system's error.
         source: io::Error,
     },
+    /// A text is no digest; it is not repeated.
+    #[error(transparent)]
+    InvalidDigest(#[from] ParseDigestError),
+    /// A command of the store failed.
+    #[error("{code}")]
+    Store {
+        /// What programs tell errors apart by.
+        code: &'static str,
+        /// The process's exit status.
+        status: u8,
+        /// Whether to tell it as JSON.
+        json: bool,
+        /// What went wrong.
+        source: Box<CommandError>,
+    },
+    /// It ends with this status, and all is said.
+    #[error("ended with status {0}")]
+    Ended(u8),
     /// Standard output can't be written.
     #[error("standard output: can't write")]
     Output(#[from] io::Error),
@@ -161,7 +179,9 @@ impl CommandError {
             | Self::TwoCheckouts { .. }
             | Self::BadPath { .. }
             | Self::NoVersion(_)
-            | Self::BadHolder { .. } => 2,
+            | Self::BadHolder { .. }
+            | Self::InvalidDigest(_) => 2,
+            Self::Store { status, .. } | Self::Ended(status) => *status,
             _ => 1,
         }
     }
@@ -169,6 +189,29 @@ impl CommandError {
     /// Whether the reader of standard output went away, which is no failure of ours (`leasehold log | head`).
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// What programs tell errors of the store apart by.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Engine(EngineError::Blobs(error)) => error.code(),
+            Self::Store { code, .. } => code,
+            Self::InvalidDigest(_) => "invalid_digest",
+            Self::Engine(EngineError::NotAWorkspace(_) | EngineError::Config(_)) | Self::NoWorkspace(_) => {
+                "invalid_configuration"
+            }
+            _ => "unavailable",
+        }
+    }
+
+    /// Whether there is nothing left to say.
+    pub fn is_silent(&self) -> bool {
+        matches!(self, Self::Ended(_))
+    }
+
+    /// Whether the line is a JSON value, and the program's name has no place before it.
+    pub fn is_json(&self) -> bool {
+        matches!(self, Self::Store { json: true, .. })
     }
 
     fn advice(&self) -> Option<String> {
@@ -184,8 +227,12 @@ impl CommandError {
         }
     }
 
-    /// The error as one line, without the program's name: `OBJECT: fact; holder and expiry; what to do`.
+    /// The error as one line, without the program's name: `OBJECT: fact; holder and expiry; what to do`. Of the store:
+    /// `CODE: fact`, or a JSON object of both.
     pub fn line(&self) -> String {
+        if let Self::Store { code, json: true, source, .. } = self {
+            return serde_json::json!({ "code": code, "message": source.line() }).to_string();
+        }
         let mut line = chain(self);
         if let Some(advice) = self.advice() {
             line.push_str("; ");

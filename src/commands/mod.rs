@@ -30,6 +30,7 @@ mod revert;
 mod save_as;
 mod settle;
 mod status;
+mod store;
 mod umount;
 mod users;
 
@@ -66,6 +67,7 @@ pub fn run(command: &Command, context: &Context, out: &mut dyn Write) -> Result<
         Command::Rescue(args) => rescue::run(args, context, out),
         Command::Backup(args) => backup::run(args, context, out),
         Command::RestoreBackup(args) => backup::restore(args, context, out),
+        Command::Store(args) => store::run(&args.action, context, out),
         Command::Generate(args) => generate::run(args, out),
     }
 }

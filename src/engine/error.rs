@@ -60,7 +60,7 @@ pub enum EngineError {
         source: CatalogError,
     },
     /// The store failed.
-    #[error("the store failed")]
+    #[error(transparent)]
     Blobs(#[from] crate::blobs::BlobError),
     /// A draft's bytes can't be brought into the store; where the disk lost some of them, never.
     #[error("{path}: its last save can't be stored; save it again, if that stays so")]

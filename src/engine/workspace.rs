@@ -135,6 +135,12 @@ impl Workspace {
         &self.blobs
     }
 
+    /// The store once more, with other settings and the same stamps.
+    pub(super) fn another_store(&self, settings: DiskSettings) -> Result<DiskStore> {
+        let parts = self.env.store_parts(settings, Arc::new(CatalogStamps(self.catalog.clone())));
+        Ok(DiskStore::open(&self.layout.objects(), &self.layout.staging(), &parts)?)
+    }
+
     /// The clock.
     pub fn clock(&self) -> &dyn Clock {
         &*self.env.clock

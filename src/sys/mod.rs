@@ -8,6 +8,7 @@ mod inotify;
 mod mount;
 mod names;
 mod process;
+mod signals;
 mod time;
 
 pub use files::*;
@@ -17,6 +18,7 @@ pub use inotify::*;
 pub use mount::*;
 pub use names::*;
 pub use process::*;
+pub use signals::*;
 pub use time::*;
 
 use std::io;

@@ -3,9 +3,10 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 
 use super::DiskStore;
+use super::ground::{Dir, is_fan_out};
+use super::publish::fan_out_of;
 use crate::blobs::locks::Lock;
 use crate::blobs::{BackupLease, BlobError};
 use crate::model::Digest;
@@ -30,33 +31,16 @@ impl DiskStore {
     /// # Errors
     /// `Io`, if the directory of blobs itself can't be listed.
     pub fn inventory(&self) -> Result<Vec<Stored>, BlobError> {
-        let names = match sys::names_in(&self.objects_dir) {
-            Ok(names) => names,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(BlobError::io("list", &self.objects)(error)),
-        };
+        let Some(objects) = self.open_objects()? else { return Ok(Vec::new()) };
+        let names = sys::names_in(&objects).map_err(BlobError::io("list", &self.objects))?;
         let mut stored = Vec::new();
         for name in names.into_iter().filter(|name| is_fan_out(name)) {
-            if let Err(error) = self.list_fan_out(&name, &mut stored) {
+            if let Err(error) = list_fan_out(&objects, &name, &mut stored) {
                 let path = self.objects.join(&name);
                 tracing::warn!(path = %path.display(), %error, "left out of an inventory");
             }
         }
         Ok(stored)
-    }
-
-    fn list_fan_out(&self, name: &OsStr, stored: &mut Vec<Stored>) -> io::Result<()> {
-        let dir = sys::open_dir_at(&self.objects_dir, name)?;
-        for entry in sys::names_in(&dir)? {
-            let digest = entry.to_str().filter(|hex| name.to_str().is_some_and(|name| hex.starts_with(name)));
-            let Some(digest) = digest.and_then(|hex| hex.parse::<Digest>().ok()) else { continue };
-            if let Ok(facts) = sys::facts_at(&dir, &entry)
-                && facts.is_file()
-            {
-                stored.push(Stored { digest, mtime_ms: mtime_ms(&facts), size: facts.size });
-            }
-        }
-        Ok(())
     }
 
     /// Removes a blob, and tells whether it was removed: not if it is gone already, if somebody makes a backup, or if it
@@ -79,44 +63,52 @@ impl DiskStore {
         is_garbage: &mut dyn FnMut() -> bool,
     ) -> Result<bool, BlobError> {
         self.locks.require_files()?;
+        let Some(objects) = self.open_objects()? else { return Ok(false) };
+        let objects = Dir::new(objects, self.objects.clone())?;
         let lock = self.locks.lock(digest)?;
         let gate = self.locks.gate()?;
         let removed = !self.locks.backup_is_live(&gate)?
             && is_garbage()
-            && self.remove_locked(digest, if_unmodified_since_ms, [&gate, &lock])?;
+            && self.remove_locked(&objects, digest, if_unmodified_since_ms, [&gate, &lock])?;
         gate.release()?;
         lock.release()?;
         Ok(removed)
     }
 
     /// Begins a backup: until it ends, nobody removes a blob of this store; waits for another backup to end.
+    ///
+    /// A store that has nothing yet gets its directory.
     pub fn begin_backup(&self) -> Result<BackupLease, BlobError> {
+        self.ground()?;
         self.locks.begin_backup()
     }
 
     fn remove_locked(
         &self,
+        objects: &Dir,
         digest: &Digest,
         bound_ms: Option<i64>,
         locks: [&Lock<'_>; 2],
     ) -> Result<bool, BlobError> {
         let hex = OsString::from(digest.to_hex());
-        let Some(dir) = self.open_fan_out(fan_out_of(&hex))? else { return Ok(false) };
-        let Some(judged) = self.stat_blob(&dir, &hex, digest)? else { return Ok(false) };
+        let Some(fan_out) = self.open_fan_out(&objects.file, fan_out_of(digest))? else { return Ok(false) };
+        let dir = &fan_out.file;
+        let Some(judged) = self.stat_blob(dir, &hex, digest)? else { return Ok(false) };
         if bound_ms.is_some_and(|bound_ms| mtime_ms(&judged) > bound_ms) {
             return Ok(false);
         }
         for lock in locks {
             lock.confirm()?;
         }
-        self.check_in_place(&dir, fan_out_of(&hex))?;
+        objects.check_at_path()?;
+        fan_out.check_in(objects)?;
         // Somebody who knows no locks may have put or freshened it.
-        if self.stat_blob(&dir, &hex, digest)? != Some(judged) {
+        if self.stat_blob(dir, &hex, digest)? != Some(judged) {
             return Ok(false);
         }
-        match self.steps.sweep(&dir, &hex) {
+        match self.steps.sweep(dir, &hex) {
             Ok(()) => Ok(true),
-            Err(source) => self.explain_unremoved(&dir, &hex, digest, source),
+            Err(source) => self.explain_unremoved(dir, &hex, digest, source),
         }
     }
 
@@ -128,20 +120,6 @@ impl DiskStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(BlobError::io("stat", &self.path_of(digest))(error)),
         }
-    }
-
-    /// Makes sure that the directories of an address are the open ones.
-    pub(super) fn check_in_place(&self, fan_out: &File, name: &OsStr) -> Result<(), BlobError> {
-        let path = self.objects.join(name);
-        let objects = self.objects.symlink_metadata().map(|found| (found.dev(), found.ino()));
-        let below = sys::facts_at(&self.objects_dir, name).map(|found| (found.device, found.inode));
-        for (open, found, path) in [(&self.objects_dir, objects, &self.objects), (fan_out, below, &path)] {
-            let expected = open.metadata().map_err(BlobError::io("stat", path))?;
-            if !found.is_ok_and(|found| found == (expected.dev(), expected.ino())) {
-                return Err(BlobError::Swapped { path: path.clone() });
-            }
-        }
-        Ok(())
     }
 
     /// What it means that an unlink failed: nothing, if the blob is gone all the same.
@@ -163,15 +141,20 @@ impl DiskStore {
     }
 }
 
+fn list_fan_out(objects: &File, name: &OsStr, stored: &mut Vec<Stored>) -> io::Result<()> {
+    let dir = sys::open_dir_at(objects, name)?;
+    for entry in sys::names_in(&dir)? {
+        let digest = entry.to_str().filter(|hex| name.to_str().is_some_and(|name| hex.starts_with(name)));
+        let Some(digest) = digest.and_then(|hex| hex.parse::<Digest>().ok()) else { continue };
+        if let Ok(facts) = sys::facts_at(&dir, &entry)
+            && facts.is_file()
+        {
+            stored.push(Stored { digest, mtime_ms: mtime_ms(&facts), size: facts.size });
+        }
+    }
+    Ok(())
+}
+
 fn mtime_ms(facts: &Facts) -> i64 {
     facts.mtime_ns.div_euclid(1_000_000)
-}
-
-fn fan_out_of(hex: &OsStr) -> &OsStr {
-    OsStr::new(hex.to_str().map_or("", |hex| &hex[..2]))
-}
-
-fn is_fan_out(name: &OsStr) -> bool {
-    let digits = |name: &str| name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    name.len() == 2 && name.to_str().is_some_and(digits)
 }
