@@ -195,18 +195,6 @@ impl World {
         let verdict = Reference::both(self.model.verdict(who, from), self.model.verdict(who, to));
         if judged(verdict, self.desks[who].rename(from, to, RenameMode::Replace)) {
             self.model.rename(who, from, to);
-        } else {
-            self.saved_before_refusal(who, &[from]);
-        }
-    }
-
-    /// A rename saves what its files hold before it asks for the names: where it is refused, that is the draft all the
-    /// same.
-    fn saved_before_refusal(&mut self, who: usize, names: &[&'static str]) {
-        for name in names {
-            if self.model.verdict(who, name) == Verdict::Must {
-                self.model.saved_as_it_is(who, name);
-            }
         }
     }
 
@@ -219,8 +207,6 @@ impl World {
         let verdict = Reference::both(self.model.verdict(who, a), self.model.verdict(who, b));
         if judged(verdict, self.desks[who].rename(a, b, RenameMode::Exchange)) {
             self.model.exchange(who, a, b);
-        } else {
-            self.saved_before_refusal(who, &[a, b]);
         }
     }
 
