@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::catalog::Catalog;
 use leasehold::clock::{Clock, SystemClock};
-use leasehold::ids::SystemIds;
+use leasehold::ids::{Ids, SystemIds};
 use leasehold::model::{Attrs, Holder, LeaseRequest, ResourceKey};
 use rusqlite::{Connection, TransactionBehavior};
 
@@ -52,7 +52,7 @@ impl Leases {
         let clock = SystemClock::new()?;
         let now = clock.now();
         let root = Attrs { mode: 0o755, uid: 0, gid: 0, atime: now.wall, mtime: now.wall, ctime: now.wall };
-        let catalog = Catalog::create(path, root, &SystemIds, now)?;
+        let catalog = Catalog::create(path, root, SystemIds.artifact(now.wall))?;
         let keys = (0..RESOURCES).map(|n| Ok(format!("thread:{n}").parse()?)).collect::<Result<_>>()?;
         let request = LeaseRequest { holder: Holder::of("bench", "bench")?, ttl_ms: TTL_MS };
         Ok(Self { catalog, clock, keys, request })

@@ -3,7 +3,7 @@
 #
 #   bench.sh [--quick] [--as root|user] [PART...]
 #
-# Parts: loads (the table), settle, import, edit, leases, many, serve; all by default. Figures are medians of five; those of
+# Parts: loads (the table), settle, import, edit, leases, many, serve, store; all by default. Figures are medians of five; those of
 # leasehold and bindfs are shown as shares of native, with the target beside. Reads are of versions, writes of drafts.
 # By default everything is measured twice: as root, whose mounts may use passthrough, and as an ordinary user (whose
 # table has no targets). An ordinary user gets only the latter, without what needs root (cold caches).
@@ -26,10 +26,10 @@ FILESYSTEMS=(native bindfs leasehold)
 
 set_sizes() {
     RUNS=5 BIG_MIB=512 RANDOM_READS=200000 SAVES=1000 SYNCED_SAVES=200 CREATES=2000 TREE_DIRS=100
-    HUGE_MIB=1024 IMPORTS=20000 LEASE_PAIRS=5000 ARTIFACTS=200000 SERVE_SECONDS=10
+    HUGE_MIB=1024 IMPORTS=20000 LEASE_PAIRS=5000 ARTIFACTS=200000 SERVE_SECONDS=10 BLOBS=1000 BLOB_MIB=256
     if [ "${1:-}" = quick ]; then
         RUNS=1 BIG_MIB=64 RANDOM_READS=20000 SAVES=100 SYNCED_SAVES=20 CREATES=200 TREE_DIRS=10
-        HUGE_MIB=100 IMPORTS=2000 LEASE_PAIRS=500 ARTIFACTS=20000 SERVE_SECONDS=2
+        HUGE_MIB=100 IMPORTS=2000 LEASE_PAIRS=500 ARTIFACTS=20000 SERVE_SECONDS=2 BLOBS=100 BLOB_MIB=32
     fi
     TREE_ENTRIES=$((TREE_DIRS * 101))
 }
@@ -43,12 +43,12 @@ parse_arguments() {
                 WHO=("${2:?--as root or --as user}")
                 shift
                 ;;
-            loads | settle | import | edit | leases | many | serve) PARTS+=("$1") ;;
-            *) die "usage: bench.sh [--quick] [--as root|user] [loads|settle|import|edit|leases|many|serve ...]" ;;
+            loads | settle | import | edit | leases | many | serve | store) PARTS+=("$1") ;;
+            *) die "usage: bench.sh [--quick] [--as root|user] [loads|settle|import|edit|leases|many|serve|store ...]" ;;
         esac
         shift
     done
-    [ ${#PARTS[@]} -gt 0 ] || PARTS=(loads settle import edit leases many serve)
+    [ ${#PARTS[@]} -gt 0 ] || PARTS=(loads settle import edit leases many serve store)
     is_root || WHO=(user)
 }
 

@@ -119,7 +119,31 @@ README.md tells the rest. To remove this tour: rm -r $HERE
 END
 }
 
+usage() {
+    cat <<END
+usage: quickstart.sh [DIR]
+
+Shows Leasehold at work: installs what is missing, builds, makes a workspace from DIR (by default from copies of
+documents found below /usr/share), and plays two people who want to edit one file. The workspace stays, in a new
+directory below \${TMPDIR:-/var/tmp}; nothing stays mounted.
+END
+}
+
 main() {
+    case ${1:-} in
+        -h | --help)
+            usage
+            return
+            ;;
+        -*)
+            usage >&2
+            exit 2
+            ;;
+    esac
+    [ $# -le 1 ] || {
+        usage >&2
+        exit 2
+    }
     local from=${1:-}
     [ -z "$from" ] || { [ -d "$from" ] && from=$(cd "$from" && pwd); } || die "$from is not a directory"
     clean_up_at_exit

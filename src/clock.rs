@@ -57,6 +57,11 @@ impl ManualClock {
         now.wall.0 += ms * 1_000_000;
     }
 
+    /// Sets the wall clock forward or back, and leaves the boot's clock alone.
+    pub fn step_wall_ms(&self, ms: i64) {
+        self.now.lock().wall.0 += ms * 1_000_000;
+    }
+
     /// Starts another boot.
     pub fn reboot(&self) {
         let mut now = self.now.lock();

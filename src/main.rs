@@ -2,9 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use leasehold::{app, cli};
-
 fn main() -> ExitCode {
-    app::run(&cli::Cli::parse())
+    leasehold::app::run(std::env::args_os())
 }

@@ -133,3 +133,32 @@ bench_leases() {
     print_claim "$(per_second "$LEASE_PAIRS" "$(median pairs leasehold)") lease acquire and release pairs/s, $(per_second "$LEASE_PAIRS" "$(median pairs native)") one-row commits/s of raw SQLite; share" \
         "$(ratio "$(median pairs native)" "$(median pairs leasehold)")" at-least 0.4
 }
+
+# The store on disk beside the system's calls: puts one at a time and in a batch, a large put and get, look-ups.
+bench_store() {
+    local dir=$1 run figures
+    (cd "$REPO" && cargo build --release --locked --quiet --example store_puts)
+    install -m 755 "$(cargo_target_dir)/release/examples/store_puts" "$WORK/bin/store_puts"
+    for ((run = 1; run <= RUNS; run++)); do
+        principal_dir "$dir/store.$run"
+        read -r -a figures < <(as_principal "$WORK/bin/store_puts" "$dir/store.$run" "$BLOBS" "$BLOB_MIB")
+        keep_sample put native "${figures[0]}"
+        keep_sample put leasehold "${figures[1]}"
+        keep_sample batch leasehold "${figures[2]}"
+        keep_sample large native "${figures[3]}"
+        keep_sample large leasehold "${figures[4]}"
+        keep_sample missing leasehold "${figures[5]}"
+        keep_sample read leasehold "${figures[6]}"
+        keep_sample read native "$(timed as_principal sha256sum "$dir/store.$run/large")"
+        rm -r "$dir/store.$run"
+    done
+    print_claim "$BLOBS puts of 4 KiB, one at a time, in $(median put leasehold) s; native write, fsync, rename and fsync of the directory in $(median put native) s; times native" \
+        "$(ratio "$(median put leasehold)" "$(median put native)")" at-most 1.5
+    print_claim "the same in one batch in $(median batch leasehold) s; times faster than one at a time" \
+        "$(ratio "$(median put leasehold)" "$(median batch leasehold)")" at-least 10
+    print_claim "put of $BLOB_MIB MiB in $(median large leasehold) s, native write and fsync in $(median large native) s; times native" \
+        "$(ratio "$(median large leasehold)" "$(median large native)")" at-most 1.2
+    print_claim "verified get of $BLOB_MIB MiB, warm, in $(median read leasehold) s, sha256sum in $(median read native) s; share of its rate" \
+        "$(ratio "$(median read native)" "$(median read leasehold)")" at-least 0.8
+    print_claim "which of $((BLOBS * 100)) digests are missing; seconds" "$(median missing leasehold)" at-most 1
+}

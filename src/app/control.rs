@@ -1,3 +1,5 @@
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::fs::{self, File, Permissions};
 use std::future::Future;
 use std::io;
@@ -18,8 +20,10 @@ use crate::engine::CheckoutOps;
 use crate::model::Holder;
 use crate::sys;
 
-/// How many clients are served at once; more wait.
+/// How many requests are carried out at once; more wait.
 const MAX_CLIENTS: u32 = 64;
+/// How many clients may be connected that have not sent their request yet; of more the oldest are sent away.
+const MAX_SILENT: usize = 256;
 /// How long a client may take to send its request, and to take its answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a client that waits is told that the daemon still works.
@@ -49,10 +53,10 @@ impl Control {
 
     /// Serves clients from now on.
     pub(super) fn serve(self, ops: Arc<dyn CheckoutOps>, stop: mpsc::Sender<StopRequest>) -> Serving {
-        let clients = Arc::new(Semaphore::new(MAX_CLIENTS as usize));
+        let places = Arc::new(Semaphore::new(MAX_CLIENTS as usize));
         let service = Service { ops, stop };
-        let accepting = tokio::spawn(accept(self.listener, service, Arc::clone(&clients)));
-        Serving { clients, accepting, path: self.path, _directory: self._directory }
+        let accepting = tokio::spawn(accept(self.listener, service, Arc::clone(&places)));
+        Serving { places, accepting, path: self.path, _directory: self._directory }
     }
 }
 
@@ -74,7 +78,7 @@ fn bind(run: &Path, name: &str) -> io::Result<Control> {
 
 /// A control socket that is served.
 pub(super) struct Serving {
-    clients: Arc<Semaphore>,
+    places: Arc<Semaphore>,
     accepting: tokio::task::JoinHandle<()>,
     path: PathBuf,
     _directory: File,
@@ -87,7 +91,7 @@ impl Serving {
         if let Err(error) = fs::remove_file(&self.path) {
             tracing::warn!(%error, "can't remove the control socket");
         }
-        if timeout(FAREWELL, self.clients.acquire_many(MAX_CLIENTS)).await.is_err() {
+        if timeout(FAREWELL, self.places.acquire_many(MAX_CLIENTS)).await.is_err() {
             tracing::warn!("some clients were not answered");
         }
     }
@@ -99,16 +103,14 @@ struct Service {
     stop: mpsc::Sender<StopRequest>,
 }
 
-async fn accept(listener: UnixListener, service: Service, clients: Arc<Semaphore>) {
-    // The semaphore is never closed.
-    while let Ok(place) = Arc::clone(&clients).acquire_owned().await {
+/// Accepts without end: whoever has sent nothing yet takes nobody's place.
+async fn accept(listener: UnixListener, service: Service, places: Arc<Semaphore>) {
+    let mut silent = Silent::default();
+    loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let service = service.clone();
-                tokio::spawn(async move {
-                    serve_client(stream, service).await;
-                    drop(place);
-                });
+                let sent_away = silent.admit();
+                tokio::spawn(serve_client(stream, service.clone(), Arc::clone(&places), sent_away));
             }
             Err(error) => {
                 tracing::warn!(%error, "can't accept a client");
@@ -118,27 +120,56 @@ async fn accept(listener: UnixListener, service: Service, clients: Arc<Semaphore
     }
 }
 
-async fn serve_client(stream: UnixStream, service: Service) {
-    if let Err(error) = serve_request(stream, service).await {
+/// The clients of whom no request has come yet, oldest first. Dropping one's sender sends him away.
+#[derive(Default)]
+struct Silent(VecDeque<oneshot::Sender<Infallible>>);
+
+impl Silent {
+    /// Makes room for a client; what is returned resolves when he has to go.
+    fn admit(&mut self) -> oneshot::Receiver<Infallible> {
+        self.0.retain(|client| !client.is_closed());
+        if self.0.len() >= MAX_SILENT {
+            self.0.pop_front();
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.0.push_back(sender);
+        receiver
+    }
+}
+
+async fn serve_client(
+    stream: UnixStream,
+    service: Service,
+    places: Arc<Semaphore>,
+    sent_away: oneshot::Receiver<Infallible>,
+) {
+    if let Err(error) = serve_request(stream, service, places, sent_away).await {
         tracing::debug!(%error, "a client went away");
     }
 }
 
-async fn serve_request(stream: UnixStream, service: Service) -> io::Result<()> {
+async fn serve_request(
+    stream: UnixStream,
+    service: Service,
+    places: Arc<Semaphore>,
+    sent_away: oneshot::Receiver<Infallible>,
+) -> io::Result<()> {
     let allowed = stream.peer_cred().is_ok_and(|peer| [0, sys::effective_ids().0].contains(&peer.uid()));
     if !allowed {
         return Err(io::Error::from(io::ErrorKind::PermissionDenied));
     }
     let (reader, mut writer) = stream.into_split();
-    let line = timeout(CLIENT_TIMEOUT, read_line(BufReader::new(reader))).await??;
+    let line = tokio::select! {
+        line = timeout(CLIENT_TIMEOUT, read_line(BufReader::new(reader))) => line??,
+        _ = sent_away => return Err(io::ErrorKind::TimedOut.into()),
+    };
     if line.is_empty() {
         // Somebody only looked whether we live.
         return Ok(());
     }
-    let response = match serde_json::from_slice(&line) {
-        Ok(request) => with_heartbeats(&mut writer, service.perform(request)).await,
-        Err(error) => Response::Error(ErrorForm::failed(format!("bad request: {error}"))),
-    };
+    // The place is kept until the answer has left.
+    let work = async { (places.acquire().await, service.answer(&line).await) };
+    let (_place, response) = with_heartbeats(&mut writer, work).await;
     let mut line = serde_json::to_vec(&response)?;
     line.push(b'\n');
     timeout(CLIENT_TIMEOUT, writer.write_all(&line)).await?
@@ -152,23 +183,27 @@ async fn read_line(reader: impl AsyncBufReadExt + Unpin) -> io::Result<Vec<u8>> 
 }
 
 /// Sends empty lines while `work` lasts; the work is done though the client be gone.
-async fn with_heartbeats(
-    writer: &mut (impl AsyncWriteExt + Unpin),
-    work: impl Future<Output = Response>,
-) -> Response {
+async fn with_heartbeats<T>(writer: &mut (impl AsyncWriteExt + Unpin), work: impl Future<Output = T>) -> T {
     tokio::pin!(work);
     let mut beats = interval(HEARTBEAT);
     beats.tick().await; // the first comes at once
     let mut listening = true;
     loop {
         tokio::select! {
-            response = &mut work => return response,
+            result = &mut work => return result,
             _ = beats.tick(), if listening => listening = writer.write_all(b"\n").await.is_ok(),
         }
     }
 }
 
 impl Service {
+    async fn answer(self, line: &[u8]) -> Response {
+        match serde_json::from_slice(line) {
+            Ok(request) => self.perform(request).await,
+            Err(error) => Response::Error(ErrorForm::failed(format!("bad request: {error}"))),
+        }
+    }
+
     async fn perform(self, request: Request) -> Response {
         if let Request::Unmount { lazy } = request {
             return self.unmount(lazy).await;
@@ -207,7 +242,7 @@ mod tests {
         CheckInReport, CheckInRequest, EngineError, Result as EngineResult, RevertReport, SettleReport,
         StatusReport,
     };
-    use crate::model::{ArtifactPath, ChangeNumber, Lease, VersionNumber};
+    use crate::model::{ArtifactPath, ChangeNumber, Digest, Lease, VersionNumber};
 
     /// A checkout that answers from nothing.
     struct Fake;
@@ -223,7 +258,11 @@ mod tests {
 
         fn check_in(&self, request: &CheckInRequest) -> EngineResult<CheckInReport> {
             assert_eq!(request.onto, Some(VersionNumber(5)));
-            Ok(CheckInReport { change: Some(ChangeNumber(9)), items: Vec::new() })
+            Ok(CheckInReport {
+                change: Some(ChangeNumber(9)),
+                items: Vec::new(),
+                left_out: vec![path("x.part")],
+            })
         }
 
         fn revert(&self, _paths: &[ArtifactPath]) -> EngineResult<RevertReport> {
@@ -245,6 +284,10 @@ mod tests {
 
         fn restore(&self, _path: &ArtifactPath, _version: VersionNumber) -> EngineResult<()> {
             Ok(())
+        }
+
+        fn open_blobs(&self) -> EngineResult<Vec<Digest>> {
+            Ok(vec![Digest::from_bytes([7; 32])])
         }
     }
 
@@ -294,11 +337,13 @@ mod tests {
         let status = daemon.remote.status(&path("a/b")).unwrap();
         assert_eq!((status.problems, status.scratch), (vec!["a/b".to_owned()], 3));
         let request = CheckInRequest { onto: Some(VersionNumber(5)), ..CheckInRequest::default() };
-        assert_eq!(daemon.remote.check_in(&request).unwrap().change, Some(ChangeNumber(9)));
+        let report = daemon.remote.check_in(&request).unwrap();
+        assert_eq!((report.change, report.left_out), (Some(ChangeNumber(9)), vec![path("x.part")]));
         let held = daemon.remote.checkout(&[path("x")]).unwrap_err();
         assert!(matches!(held, EngineError::Held { path, lease: None } if path.to_string() == "x"));
         assert!(matches!(daemon.remote.add(&path("x")), Err(EngineError::NotFound(_))));
         daemon.remote.save_as(&path("x"), &path("y")).unwrap();
+        assert_eq!(daemon.remote.open_blobs().unwrap(), [Digest::from_bytes([7; 32])]);
         daemon.runtime.block_on(daemon.serving.finish());
         assert!(!daemon.socket.exists());
     }
@@ -307,6 +352,21 @@ mod tests {
     fn the_socket_is_its_owners_alone() {
         let daemon = daemon();
         assert_eq!(fs::metadata(&daemon.socket).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    /// Connections that send nothing keep nobody waiting, however many they are, and the oldest of too many go.
+    #[test]
+    fn silent_clients_are_in_nobodys_way() {
+        let daemon = daemon();
+        let (_directory, at) = address(daemon.socket.parent().unwrap(), "ada@desk.sock").unwrap();
+        let silent: Vec<StdStream> = (0..MAX_SILENT + 8).map(|_| StdStream::connect(&at).unwrap()).collect();
+        assert_eq!(daemon.remote.status(&path("a")).unwrap().scratch, 3);
+        let mut answer = [0; 1];
+        silent[0].set_read_timeout(Some(CLIENT_TIMEOUT / 2)).unwrap();
+        assert_eq!((&silent[0]).read(&mut answer).unwrap(), 0, "the oldest is sent away");
+        silent[MAX_SILENT].set_nonblocking(true).unwrap();
+        let waits = (&silent[MAX_SILENT]).read(&mut answer).unwrap_err();
+        assert_eq!(waits.kind(), io::ErrorKind::WouldBlock, "nobody's time had to run out for that");
     }
 
     #[test]

@@ -69,7 +69,7 @@ fn mount_and_serve(
     let clock = Arc::clone(&environment.clock);
     let (stop, requests) = mpsc::channel(4);
     let causes = Causes::new(requests)?;
-    let workspace = Arc::new(Workspace::open(&plan.workspace, &environment)?);
+    let workspace = Arc::new(Workspace::open_in_mount(&plan.workspace, &environment)?);
     // Of two starts at once one gets this, and only that one may touch the socket and the mountpoint.
     let guard = workspace.begin_mount(&plan.holder, &plan.mountpoint)?;
     let vfs = Vfs::new(Arc::clone(&workspace), vfs_options(plan))?;
@@ -116,7 +116,7 @@ fn mount(plan: &MountPlan, workspace: &Workspace, vfs: &Arc<Vfs>) -> Result<Moun
     };
     let mounted = fuse::mount(Arc::clone(vfs), options);
     vfs.set_mountpoint(&plan.mountpoint);
-    mounted.map_err(|source| AppError::Mount { mountpoint: plan.mountpoint.clone(), source })
+    Ok(mounted?)
 }
 
 /// A file on the store's filesystem to try passthrough with; never the catalog, whose locks would go with its closing.

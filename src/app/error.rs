@@ -27,23 +27,24 @@ pub enum AppError {
         /// The daemon.
         pid: u32,
     },
+    /// The workspace is on a read-only filesystem, where a mount can't keep its state.
+    #[error(
+        "{}: on a read-only filesystem, and a mount keeps its state in the workspace; copy it elsewhere to mount it, or use `leasehold log` and `leasehold cat`",
+        .0.display()
+    )]
+    Archived(PathBuf),
     /// A mount of ours is on the mountpoint already.
     #[error("{}: a Leasehold mount already; `leasehold umount` it first", .0.display())]
     MountpointTaken(PathBuf),
     /// The mountpoint is no directory.
-    #[error("{}: not a directory to mount on", .0.display())]
+    #[error("{}: not a directory to mount on; name an empty one", .0.display())]
     NotADirectory(PathBuf),
     /// The mount would hide the workspace's own files from its daemon.
     #[error("{}: would cover the workspace itself; mount elsewhere", .0.display())]
     CoversWorkspace(PathBuf),
     /// The kernel refused to mount.
-    #[error("{}: can't mount", mountpoint.display())]
-    Mount {
-        /// The mountpoint.
-        mountpoint: PathBuf,
-        /// The adapter's error.
-        source: FuseError,
-    },
+    #[error(transparent)]
+    Mount(#[from] FuseError),
     /// The control socket can't be made.
     #[error("{}: can't make the control socket", path.display())]
     Socket {
@@ -107,6 +108,16 @@ impl AppError {
     /// Whether the reader of standard output went away.
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Command(error) if error.is_closed_pipe())
+    }
+
+    /// Whether there is nothing left to say.
+    pub fn is_silent(&self) -> bool {
+        matches!(self, Self::Command(error) if error.is_silent())
+    }
+
+    /// Whether the line is a JSON value.
+    pub fn is_json(&self) -> bool {
+        matches!(self, Self::Command(error) if error.is_json())
     }
 
     /// The error as one line, without the program's name.

@@ -16,14 +16,15 @@ mod timers;
 
 pub use error::AppError;
 
+use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crate::cli::{Cli, Command, MountArgs};
+use crate::cli::{self, Cli, Command, MountArgs, Unparsed};
 use crate::clock::SystemClock;
 use crate::commands;
-use crate::commands::error::CommandError;
+use crate::commands::error::{CommandError, one_line};
 use crate::commands::place::Context;
 use crate::engine::Environment;
 use crate::ids::SystemIds;
@@ -31,8 +32,26 @@ use error::Result;
 use plan::MountPlan;
 use readiness::Readiness;
 
-/// Runs the program: 0 done, 1 failed, 2 wrong usage, 3 held by someone else, 4 stale.
-pub fn run(cli: &Cli) -> ExitCode {
+/// The exit status of wrong usage.
+const WRONG_USAGE: u8 = 2;
+
+/// Runs the program: 0 done, 1 failed, 2 wrong usage, 3 held by someone else, 4 stale, 5 `store has` could not tell.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match cli::parse(arguments) {
+        Ok(cli) => run_command_line(&cli),
+        Err(Unparsed::Wrong(line)) => {
+            let _ = writeln!(std::io::stderr(), "{}", one_line(&line));
+            ExitCode::from(WRONG_USAGE)
+        }
+        Err(Unparsed::Asked(help)) => {
+            // Whoever closed the pipe has read enough.
+            let _ = help.print();
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn run_command_line(cli: &Cli) -> ExitCode {
     let outcome = match &cli.command {
         Command::Mount(args) => mount(args),
         Command::Serve(args) => context().and_then(|context| serving::run(args, &context)),
@@ -42,8 +61,11 @@ pub fn run(cli: &Cli) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
         Err(error) => {
-            // Where standard error is gone there is nobody left to tell.
-            let _ = writeln!(std::io::stderr(), "leasehold: {}", error.line());
+            if !error.is_silent() {
+                let name = if error.is_json() { "" } else { "leasehold: " };
+                // Where standard error is gone there is nobody left to tell.
+                let _ = writeln!(std::io::stderr(), "{name}{}", error.line());
+            }
             ExitCode::from(error.exit_status())
         }
     }
@@ -52,8 +74,11 @@ pub fn run(cli: &Cli) -> ExitCode {
 fn run_command(command: &Command) -> Result<()> {
     logging::start("off");
     let mut out = BufWriter::new(std::io::stdout().lock());
-    commands::run(command, &context()?, &mut out)?;
-    out.flush().map_err(CommandError::from)?;
+    let ran = commands::run(command, &context()?, &mut out);
+    // Also before an exit status that is an answer.
+    let flushed = out.flush().map_err(CommandError::from);
+    ran?;
+    flushed?;
     Ok(())
 }
 

@@ -18,6 +18,9 @@ const ENDING_PAUSE: Duration = Duration::from_millis(50);
 /// Dead mounts may lie on top of each other, but not without end.
 const MAX_DEAD_MOUNTS: u32 = 16;
 
+/// How long a mount may take to answer before it counts as alive.
+const DEAD_PATIENCE: Duration = Duration::from_secs(2);
+
 /// A mount as it will be: every default is filled in, and every path is absolute and without symlinks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MountPlan {
@@ -38,6 +41,9 @@ impl MountPlan {
     /// Fills in the defaults, and checks that the mount can be made; a dead mount in its place is taken away.
     pub(super) fn new(args: &MountArgs, context: &Context) -> Result<Self> {
         let workspace = context.open(&args.workspace)?;
+        if workspace.is_archived() {
+            return Err(AppError::Archived(workspace.root().to_owned()));
+        }
         let (user, checkout) = context.user_and_checkout(args.user.as_deref(), args.checkout.as_deref())?;
         let holder = context.holder(Some(&user), Some(&checkout))?;
         refuse_mounted(&workspace, &holder)?;
@@ -112,8 +118,7 @@ fn free_mountpoint(context: &Context, argument: &Path) -> Result<PathBuf> {
 /// Takes mounts of ours away whose daemon is gone.
 fn clear_dead(mountpoint: &Path) -> Result<()> {
     for _ in 0..MAX_DEAD_MOUNTS {
-        let dead = fs::metadata(mountpoint).is_err_and(|error| sys::is_dead_mount(&error));
-        if !dead || read_mounts()?.on(mountpoint).is_none() {
+        if read_mounts()?.on(mountpoint).is_none() || !is_dead(mountpoint) {
             break;
         }
         sys::detach_mount(mountpoint).map_err(|source| {
@@ -122,6 +127,19 @@ fn clear_dead(mountpoint: &Path) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// Whether nobody serves a mount any more. Its attributes may be in the kernel's cache; opening it asks the daemon, and
+/// one that is only stopped would be waited for.
+fn is_dead(mountpoint: &Path) -> bool {
+    let (answer, answered) = std::sync::mpsc::channel();
+    let mountpoint = mountpoint.to_owned();
+    std::thread::spawn(move || {
+        let dead = fs::read_dir(mountpoint).is_err_and(|error| sys::is_dead_mount(&error));
+        // Nobody listens any more if it took too long.
+        let _ = answer.send(dead);
+    });
+    answered.recv_timeout(DEAD_PATIENCE).unwrap_or(false)
 }
 
 fn read_mounts() -> Result<MountTable> {

@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use super::error::{AppError, Result};
 use super::logging;
 use super::stop::Signals;
-use crate::blobs::{DiskStore, MemoryStamps};
+use crate::blobs::{DiskSettings, DiskStore, MemoryStamps};
 use crate::cli::ServeArgs;
 use crate::commands::error::CommandError;
 use crate::commands::place::Context;
@@ -50,7 +50,7 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
 fn bare_store(objects: &Path, environment: &Environment) -> Result<DiskStore> {
     let stamps = Arc::new(MemoryStamps::default());
     let staging = objects.join(STAGING);
-    DiskStore::create(objects, &staging, stamps, Arc::clone(&environment.ids))
+    DiskStore::create(objects, &staging, &environment.store_parts(DiskSettings::default(), stamps))
         .map_err(|source| AppError::Objects { path: objects.to_owned(), source })
 }
 

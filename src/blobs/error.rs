@@ -64,6 +64,17 @@ pub enum BlobError {
         /// The address.
         digest: Digest,
     },
+    /// A blob could not be read, and whether it is there could not be found out either.
+    #[error("blob {digest} can't be read, and can't be looked for: {probe}")]
+    Unknown {
+        /// The address.
+        digest: Digest,
+        /// Why it could not be read.
+        #[source]
+        source: Box<BlobError>,
+        /// Why it could not be looked for.
+        probe: io::Error,
+    },
     /// The blob changed each time it was verified.
     #[error("blob {digest} keeps changing while it is verified")]
     Unsettled {
@@ -130,6 +141,32 @@ pub enum BlobError {
         /// The path.
         path: PathBuf,
     },
+    /// A directory or file that a change was working with is not what its name stands for any more.
+    #[error("{} was replaced while it was used", path.display())]
+    Swapped {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Somebody else had a lock for as long as it may be waited for; nothing was changed.
+    #[error("{} is held by somebody else: waited {waited_ms} ms", path.display())]
+    Locked {
+        /// The lock's file.
+        path: PathBuf,
+        /// How long it was waited for.
+        waited_ms: i64,
+    },
+    /// A lock was lost while it was held, or could be by now; what needed it was not done.
+    #[error("{} was lost while it was held", path.display())]
+    LockLost {
+        /// The lock's file.
+        path: PathBuf,
+    },
+    /// A sweep or a backup was asked of a store that takes no lock files, so that others could not know of it.
+    #[error("{} is locked for this process alone, so it can't be swept or backed up", path.display())]
+    Uncoordinated {
+        /// The directory of blobs.
+        path: PathBuf,
+    },
     /// A request to a store elsewhere failed.
     #[error("the shared store could not {operation}: {fault}")]
     Transport {
@@ -143,6 +180,12 @@ pub enum BlobError {
     Configuration {
         /// What is wrong, in constant words.
         problem: &'static str,
+    },
+    /// Every name that was tried for a temporary file is taken.
+    #[error("no free name for a temporary file in {}", path.display())]
+    NamesTaken {
+        /// The directory.
+        path: PathBuf,
     },
     /// Renames from staging to objects would not be atomic.
     #[error("{} and {} are on different filesystems", objects.display(), staging.display())]
@@ -159,6 +202,7 @@ impl BlobError {
     pub fn io_error(&self) -> Option<&io::Error> {
         match self {
             Self::Source { source } | Self::Io { source, .. } | Self::Sync { source, .. } => Some(source),
+            Self::Unknown { source, .. } => source.io_error(),
             _ => None,
         }
     }
@@ -169,8 +213,32 @@ impl BlobError {
             Self::Missing { .. } => "artifact_missing",
             Self::Corrupt { .. } => "artifact_corruption",
             Self::Transport { .. } => "transport_failed",
-            Self::Configuration { .. } => "invalid_configuration",
+            Self::Configuration { .. } | Self::Uncoordinated { .. } => "invalid_configuration",
             _ => "unavailable",
+        }
+    }
+
+    /// What helps, where something is known to.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::Missing { .. } | Self::Corrupt { .. } | Self::NotAFile { .. } => {
+                Some("bring it back from a backup of .leasehold/objects")
+            }
+            _ if self.io_error().is_some_and(|error| error.kind() == io::ErrorKind::StorageFull) => {
+                Some("make space on its filesystem")
+            }
+            _ => None,
+        }
+    }
+
+    /// The same error once more: a directory that can't be opened is the failure of many files.
+    pub(super) fn again(&self) -> Self {
+        match self {
+            Self::NotADirectory { path } => Self::NotADirectory { path: path.clone() },
+            Self::Io { action, path, source } => {
+                Self::Io { action, path: path.clone(), source: repeat(source) }
+            }
+            other => Self::Source { source: io::Error::other(other.to_string()) },
         }
     }
 

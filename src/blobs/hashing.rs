@@ -39,14 +39,34 @@ impl Hasher {
     }
 }
 
+/// Which side of a copy failed.
+#[derive(Debug)]
+pub(super) enum CopyError {
+    Read(io::Error),
+    Write(io::Error),
+}
+
 /// The digest and size of a file's bytes, from its start; the file's offset stays where it is.
 pub(super) fn hash_file(file: &File) -> io::Result<(Digest, u64)> {
+    copy_hashed(file, &mut |_| Ok(())).map_err(|error| match error {
+        CopyError::Read(error) | CopyError::Write(error) => error,
+    })
+}
+
+/// As [`hash_file`], and hands the bytes on while they pass.
+pub(super) fn copy_hashed(
+    file: &File,
+    sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> Result<(Digest, u64), CopyError> {
     let mut hasher = Hasher::default();
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
-        match uninterrupted(|| file.read_at(&mut buffer, hasher.bytes()))? {
+        match uninterrupted(|| file.read_at(&mut buffer, hasher.bytes())).map_err(CopyError::Read)? {
             0 => break,
-            count => hasher.update(&buffer[..count]),
+            count => {
+                hasher.update(&buffer[..count]);
+                sink(&buffer[..count]).map_err(CopyError::Write)?;
+            }
         }
     }
     let size = hasher.bytes();

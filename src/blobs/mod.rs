@@ -5,9 +5,12 @@
 
 mod disk;
 mod error;
+mod faults;
 mod hashing;
 mod http;
+mod locks;
 mod memory;
+mod parallel;
 
 #[cfg(test)]
 pub(crate) mod contract;
@@ -15,10 +18,14 @@ pub(crate) mod contract;
 use std::collections::HashSet;
 use std::io::Read;
 
-pub use disk::{DiskStore, Fault, FaultPlan, Faults, MemoryStamps, Note, Stamp, Stamps, Step};
+pub use disk::{
+    DiskCounts, DiskParts, DiskSettings, DiskStore, Durability, MemoryStamps, Note, Stamp, Stamps, Stored,
+};
 pub use error::{BlobError, NoteError, TransportFault};
+pub use faults::{Fault, FaultPlan, Faults, Step};
 pub use hashing::{Promised, WrongBytes, digest_of};
 pub use http::{HttpOptions, HttpStore};
+pub use locks::{BackupLease, Coordination};
 pub use memory::MemoryStore;
 
 use crate::model::Digest;

@@ -79,6 +79,7 @@ impl Catalog {
             checking.note(&report, &overwrites)?;
             report.settled.extend(checking.drop_unchanged(&same)?);
             checking.release_leases(same.iter().chain(&changed))?;
+            checking.settle(same.iter().chain(&changed))?;
             Ok(report)
         })
     }
@@ -268,7 +269,10 @@ impl CheckingIn<'_> {
         match self.head_children(delta.artifact)?.first() {
             Some((_, place)) => {
                 let dir = paths_before.get(&delta.artifact).cloned().unwrap_or_default();
-                Err(CatalogError::Incomplete(format!("{} is still there", dir.join(place.name.clone()))))
+                let left = dir.join(place.name.clone());
+                Err(CatalogError::Incomplete(format!(
+                    "{dir} is removed, but {left} is still there; remove that as well, or `leasehold revert {dir}`"
+                )))
             }
             None => Ok(()),
         }
@@ -279,7 +283,9 @@ impl CheckingIn<'_> {
         let parent = view::head_of(self.tx, place.parent)?;
         if parent.is_none_or(|parent| parent.kind != Kind::Directory) {
             let dir = any_path_of(self.tx, self.actor.checkout, place.parent)?;
-            return Err(CatalogError::Incomplete(format!("the directory {dir} is not in the head tree")));
+            return Err(CatalogError::Incomplete(format!(
+                "the directory {dir} is not in the head tree; check that in as well, or use `leasehold save-as` if it is gone"
+            )));
         }
         match view::head_path_of(self.tx, delta.artifact)? {
             Some(_) => Ok(()),
@@ -370,6 +376,15 @@ impl CheckingIn<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What went wrong with the selected artifacts is over, whether they were changed or not.
+    fn settle<'d>(&self, done: impl Iterator<Item = &'d Delta>) -> Result<()> {
+        let done = done.map(|delta| delta.artifact).collect();
+        events::settle_problems(self.tx, self.actor, |problem| {
+            let over = (&done, self.request.paths.as_slice());
+            deltas::is_settled(self.tx, self.actor.checkout, problem, over)
+        })
     }
 
     /// Whether a leased artifact without a draft is selected, and where the head tree has it.

@@ -1,5 +1,7 @@
 //! What a checkout does to the head tree, artifact by artifact.
 
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, OptionalExtension};
 
 use super::error::doing;
@@ -126,10 +128,13 @@ impl Catalog {
         })
     }
 
-    /// The contents of a checkout that are files of `staging/` or `scratch/`, with their artifacts; scratch included.
+    /// The contents of a checkout that are files of `staging/` or `scratch/`, with their artifacts; scratch included, and
+    /// what drafts fall back to if their last saves are lost.
     pub fn draft_files(&self, checkout: CheckoutId) -> Result<Vec<(Seq, Content)>> {
         let sql = "SELECT artifact, staged, direct FROM draft
-            WHERE checkout = ?1 AND (staged IS NOT NULL OR direct IS NOT NULL) ORDER BY artifact";
+            WHERE checkout = ?1 AND (staged IS NOT NULL OR direct IS NOT NULL)
+            UNION ALL SELECT artifact, old_staged, NULL FROM draft WHERE checkout = ?1 AND old_staged IS NOT NULL
+            ORDER BY artifact";
         self.read(|conn| {
             many(conn, "list draft files", sql, [checkout.0], |row| {
                 let staged: Option<String> = row.get(1)?;
@@ -146,6 +151,15 @@ impl Catalog {
         self.read(|conn| {
             let count = one(conn, "count scratch", sql, [checkout.0], |row| row.get::<_, i64>(0))?;
             Ok(count.unwrap_or(0).unsigned_abs())
+        })
+    }
+
+    /// Whether a check-in would find something to do about an artifact.
+    pub fn is_changed(&self, checkout: CheckoutId, artifact: Seq) -> Result<bool> {
+        self.read(|conn| {
+            let delta = delta_of(conn, checkout, artifact)?;
+            Ok(delta
+                .is_some_and(|delta| !delta.is_scratch() && (delta.draft.is_some() || !delta.is_nothing())))
         })
     }
 
@@ -252,15 +266,42 @@ pub(super) fn is_selected(
     delta: &Delta,
     wanted: &[ArtifactPath],
 ) -> Result<bool> {
-    if wanted.is_empty() {
+    if is_within_any(conn, checkout, delta.artifact, wanted)? {
         return Ok(true);
     }
-    let mut paths = vec![any_path_of(conn, checkout, delta.artifact)?];
+    let mut paths = Vec::new();
     if let Some(home) = delta.home().filter(|_| delta.artifact != Seq::ROOT) {
         paths.extend(view::head_path_of(conn, delta.artifact)?);
         paths.push(any_path_of(conn, checkout, home.parent)?.join(home.name));
     }
     Ok(wanted.iter().any(|wanted| paths.iter().any(|path| path.is_within(wanted))))
+}
+
+/// Whether one of some paths (none: any) is the present or last path of an artifact, or a directory above it.
+pub(super) fn is_within_any(
+    conn: &Connection,
+    checkout: CheckoutId,
+    artifact: Seq,
+    wanted: &[ArtifactPath],
+) -> Result<bool> {
+    if wanted.is_empty() {
+        return Ok(true);
+    }
+    let path = any_path_of(conn, checkout, artifact)?;
+    Ok(wanted.iter().any(|wanted| path.is_within(wanted)))
+}
+
+/// Whether a problem is settled by what was done to some artifacts, under some paths (none: any).
+pub(super) fn is_settled(
+    conn: &Connection,
+    checkout: CheckoutId,
+    problem: Option<Seq>,
+    (done, paths): (&BTreeSet<Seq>, &[ArtifactPath]),
+) -> Result<bool> {
+    match problem {
+        Some(artifact) => Ok(done.contains(&artifact) || is_within_any(conn, checkout, artifact, paths)?),
+        None => Ok(paths.is_empty() || paths.iter().any(ArtifactPath::is_root)),
+    }
 }
 
 /// Whether a checkout has a row for a name, and the version that the head's artifact had there when it was hidden.

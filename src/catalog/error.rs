@@ -1,12 +1,12 @@
 use std::path::PathBuf;
 
-use crate::model::{ChangeNumber, Lease, Seq, VersionNumber};
+use crate::model::{Lease, Seq, VersionNumber};
 
 /// Why the catalog refused or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
     /// SQLite failed.
-    #[error("the catalog failed to {doing}")]
+    #[error("failed to {doing}")]
     Sqlite {
         /// What was being done.
         doing: &'static str,
@@ -14,21 +14,32 @@ pub enum CatalogError {
         source: rusqlite::Error,
     },
     /// There is no catalog, or it can't be opened.
-    #[error("can't open the catalog {}", path.display())]
+    #[error("failed to open it")]
     Open {
-        /// The database file.
-        path: PathBuf,
         /// SQLite's error.
         source: rusqlite::Error,
     },
-    /// The file is an empty database: what it held is gone.
-    #[error("{} is empty: bring it back from a backup", path.display())]
-    NotACatalog {
-        /// The database file.
+    /// A call on one of its files failed, without SQLite.
+    #[error("can't {doing} {}", path.display())]
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// The file.
         path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
     },
+    /// The file is an empty database: what it held is gone.
+    #[error("it is empty")]
+    NotACatalog,
+    /// The catalog is on a read-only filesystem, so that nothing can be changed.
+    #[error("its filesystem is read-only")]
+    Archived,
+    /// The catalog is on a read-only filesystem, and was not closed, or is an older program's.
+    #[error("its filesystem is read-only, and it was not closed by this release")]
+    NotClosed,
     /// A newer program made the catalog.
-    #[error("the catalog has schema {found}, and this program knows {known}: use a newer leasehold")]
+    #[error("it has schema {found}, and this program knows {known}")]
     NewerSchema {
         /// The catalog's `user_version`.
         found: i64,
@@ -102,12 +113,6 @@ pub enum CatalogError {
     /// A check-in needs something that was not asked for.
     #[error("a check-in of this needs more: {0}")]
     Incomplete(String),
-    /// Nothing in the selection differs from the head tree.
-    #[error("nothing to check in")]
-    NothingToDo,
-    /// A change with that number isn't there.
-    #[error("no change {0}")]
-    NoChange(ChangeNumber),
 }
 
 impl CatalogError {
@@ -118,7 +123,31 @@ impl CatalogError {
 
     /// Whether the catalog can only be read.
     pub fn is_read_only(&self) -> bool {
-        self.sqlite_code() == Some(rusqlite::ErrorCode::ReadOnly)
+        matches!(self, Self::Archived) || self.sqlite_code() == Some(rusqlite::ErrorCode::ReadOnly)
+    }
+
+    /// What helps where the catalog itself failed; none for its refusals, and where nothing is known to.
+    pub fn remedy(&self) -> Option<&'static str> {
+        use rusqlite::ErrorCode;
+        match (self, self.sqlite_code()) {
+            (Self::NotACatalog, _) => Some("bring it back from a backup"),
+            (Self::NewerSchema { .. }, _) => Some("use a newer leasehold"),
+            (Self::Archived, _) => {
+                Some("log, cat, leases and recovered work there; for the rest copy the workspace")
+            }
+            (Self::NotClosed, _) => Some("run a command on it once where it can be written"),
+            (_, Some(ErrorCode::DiskFull)) => Some("make space on its filesystem"),
+            (_, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)) => {
+                Some("another process keeps it busy; try again")
+            }
+            (_, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)) => {
+                Some("bring it back from a backup")
+            }
+            (_, Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied)) => {
+                Some("see that you may write it and its directory")
+            }
+            _ => None,
+        }
     }
 
     fn sqlite_code(&self) -> Option<rusqlite::ErrorCode> {

@@ -1,10 +1,12 @@
 //! What happened that somebody may want to know later: appended by the transaction that did it.
 
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, Transaction};
 
 use super::rows::holder_at;
 use super::view::{execute, many};
-use super::{Catalog, Durability, Result};
+use super::{Actor, Catalog, Durability, Result};
 use crate::model::{Holder, Seq, Timestamp};
 
 /// How many events are kept; older ones are forgotten.
@@ -32,6 +34,8 @@ pub enum EventKind {
     PublishFailed,
     /// A check-in in the background was refused or failed.
     CheckInFailed,
+    /// A check-in or a revert settled what had gone wrong with an artifact.
+    Settled,
 }
 
 impl EventKind {
@@ -46,6 +50,7 @@ impl EventKind {
             Self::Recovered => "recovered",
             Self::PublishFailed => "publish-failed",
             Self::CheckInFailed => "checkin-failed",
+            Self::Settled => "settled",
         }
     }
 }
@@ -96,15 +101,40 @@ impl Catalog {
         self.read(|conn: &Connection| many(conn, "list events", sql, (after, limit_rows), event_row))
     }
 
-    /// What went wrong for a holder since he last checked in or reverted, oldest first.
+    /// What went wrong for a holder and no check-in or revert of the artifact has settled since, oldest first: of each
+    /// kind and artifact the newest event.
     pub fn problems(&self, holder: &Holder) -> Result<Vec<Event>> {
-        let sql = "SELECT seq, at, kind, artifact, holder, detail FROM event
-            WHERE holder = ?1 AND kind IN ('lease-lost', 'stale-save', 'publish-failed', 'checkin-failed')
-              AND seq > (SELECT coalesce(max(seq), 0) FROM event
-                WHERE holder = ?1 AND kind IN ('checked-in', 'reverted'))
-            ORDER BY seq";
-        self.read(|conn: &Connection| many(conn, "list problems", sql, [holder.as_str()], event_row))
+        self.read(|conn| problems_of(conn, holder))
     }
+}
+
+fn problems_of(conn: &Connection, holder: &Holder) -> Result<Vec<Event>> {
+    let sql = "WITH settled AS (SELECT artifact, max(seq) AS seq FROM event
+          WHERE holder = ?1 AND kind = 'settled' GROUP BY artifact)
+        SELECT max(e.seq), e.at, e.kind, e.artifact, e.holder, e.detail
+        FROM event e LEFT JOIN settled s ON s.artifact IS e.artifact
+        WHERE e.holder = ?1 AND e.kind IN ('lease-lost', 'stale-save', 'publish-failed', 'checkin-failed')
+          AND e.seq > coalesce(s.seq, 0)
+        GROUP BY e.kind, e.artifact ORDER BY 1";
+    many(conn, "list problems", sql, [holder.as_str()], event_row)
+}
+
+/// Notes that what went wrong for the actor with some artifacts is settled; `is_meant` says with which.
+pub(super) fn settle_problems(
+    tx: &Transaction<'_>,
+    actor: &Actor,
+    is_meant: impl Fn(Option<Seq>) -> Result<bool>,
+) -> Result<()> {
+    let mut settled = BTreeSet::new();
+    for problem in problems_of(tx, &actor.holder)? {
+        if settled.contains(&problem.artifact) || !is_meant(problem.artifact)? {
+            continue;
+        }
+        settled.insert(problem.artifact);
+        let (at, kind, holder) = (actor.now.wall, EventKind::Settled, Some(&actor.holder));
+        append(tx, &NewEvent { at, kind, artifact: problem.artifact, holder, detail: "" })?;
+    }
+    Ok(())
 }
 
 fn event_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Event> {

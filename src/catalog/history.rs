@@ -115,8 +115,9 @@ impl Catalog {
         self.read(|conn| one(conn, "read an artifact", sql, [artifact.0], |row| id_at(row, 0)))
     }
 
-    /// The changes, newest first; `under` a path only those that touched what is or was there, across renames.
-    pub fn log(&self, under: Option<&ArtifactPath>) -> Result<Vec<ChangeRecord>> {
+    /// The newest `limit` changes (none: all), newest first; `under` a path only those that touched what is or was there, across
+    /// renames.
+    pub fn log(&self, under: Option<&ArtifactPath>, limit: Option<usize>) -> Result<Vec<ChangeRecord>> {
         self.read(|conn| {
             let filter = match under {
                 Some(path) if !path.is_root() => Some(LogFilter::new(conn, path)?),
@@ -124,6 +125,9 @@ impl Catalog {
             };
             let mut records = Vec::new();
             for mut record in changes(conn, filter.as_ref())? {
+                if Some(records.len()) == limit {
+                    break;
+                }
                 record.items = record_items(conn, record.number)?;
                 if let Some(filter) = &filter {
                     record.items.retain(|item| filter.passes(item));

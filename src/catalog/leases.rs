@@ -34,10 +34,11 @@ impl Catalog {
 
     /// Takes or renews the leases of some artifacts, all or none.
     ///
-    /// `seen` is the version that the writer has read of each: an older one than the head is refused as stale.
+    /// `seen` is the version that the writer has read of each: an older one than the head is refused as stale. So is one
+    /// whose name somebody else took after its reservation had ended.
     pub fn acquire(&self, actor: &Actor, artifacts: &[(Seq, Option<VersionNumber>)]) -> Result<Vec<Lease>> {
         self.write(Durability::Full, |tx| {
-            artifacts.iter().map(|(artifact, seen)| take(tx, actor, *artifact, *seen)).collect()
+            artifacts.iter().map(|(artifact, seen)| take_named(tx, actor, *artifact, *seen)).collect()
         })
     }
 
@@ -73,6 +74,20 @@ impl Catalog {
     /// The live lease of somebody else that would refuse a write to an artifact, if any.
     pub fn blocker(&self, holder: &Holder, artifact: Seq, now: Instant) -> Result<Option<Lease>> {
         self.read(|conn| blocker(conn, holder, artifact, now))
+    }
+
+    /// The live lease that covers an artifact in a checkout, whoever has it: its own, or one on a directory above.
+    pub fn covering_lease(&self, checkout: CheckoutId, artifact: Seq, now: Instant) -> Result<Option<Lease>> {
+        let sql = format!(
+            "WITH RECURSIVE up (artifact) AS (
+               SELECT ?1 UNION SELECT h.parent FROM head h JOIN up ON h.artifact = up.artifact
+               UNION SELECT n.parent FROM name n JOIN up ON n.artifact = up.artifact WHERE n.checkout = ?2)
+             SELECT {LEASE_COLUMNS} FROM up JOIN lease l ON l.artifact = up.artifact
+             ORDER BY l.artifact <> ?1"
+        );
+        let leases =
+            self.read(|conn| many(conn, "look for leases above", &sql, (artifact.0, checkout.0), lease_row))?;
+        Ok(leases.into_iter().find(|lease| lease.is_live(now)))
     }
 
     /// Says which drafts have bytes that no save holds yet: their leases don't end while their mount lives.
@@ -166,6 +181,54 @@ pub(super) fn take(
     Ok(lease)
 }
 
+/// Gives the holder's own live lease its whole time again, if that is due.
+pub(super) fn renew(
+    tx: &Transaction<'_>,
+    actor: &Actor,
+    artifact: Seq,
+    lease: Lease,
+) -> Result<Option<Lease>> {
+    if !lease.is_due(actor.ttl_ms, actor.now) {
+        return Ok(None);
+    }
+    let request = LeaseRequest { holder: actor.holder.clone(), ttl_ms: actor.ttl_ms };
+    grant(tx, &lease.key, Some(artifact), &request, actor.now).map(Some)
+}
+
+/// As [`take`], for bytes that are to be written under the name that the artifact has in the checkout.
+pub(super) fn take_named(
+    tx: &Transaction<'_>,
+    actor: &Actor,
+    artifact: Seq,
+    seen: Option<VersionNumber>,
+) -> Result<Lease> {
+    check_name(tx, actor, artifact)?;
+    take(tx, actor, artifact, seen)
+}
+
+/// Refuses an artifact that was made or moved in the checkout, and whose name is somebody else's since its own lease
+/// ended: reserved by another checkout, or checked in as another artifact.
+fn check_name(tx: &Transaction<'_>, actor: &Actor, artifact: Seq) -> Result<()> {
+    let lease = lease_of(tx, artifact)?;
+    if lease.is_some_and(|lease| lease.holder == actor.holder && lease.is_live(actor.now)) {
+        return Ok(());
+    }
+    let sql = "SELECT parent, name, base FROM name WHERE artifact = ?1 AND checkout = ?2";
+    let named = one(tx, "read a name", sql, (artifact.0, actor.checkout.0), |row| {
+        Ok((view::place_at_row(row)?, row.get::<_, Option<i64>>(2)?.map(VersionNumber)))
+    })?;
+    let Some((place, hidden)) = named else { return Ok(()) };
+    check_place(tx, actor, &place)?;
+    let occupant = view::head_at(tx, &place)?.filter(|head| head.artifact != artifact);
+    match occupant.and_then(|head| head.head) {
+        // What the checkout itself put it over is no surprise.
+        Some(head) if Some(head) != hidden => {
+            Err(CatalogError::Stale { artifact, base: hidden.unwrap_or(VersionNumber(0)), head })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Takes the lease on a directory and on all that lies below it: nobody else may hold or have reserved any of it.
 pub(super) fn take_subtree(tx: &Transaction<'_>, actor: &Actor, dir: Seq) -> Result<Lease> {
     let sql = format!(
@@ -204,7 +267,8 @@ pub(super) fn check_place(conn: &Connection, actor: &Actor, place: &Place) -> Re
     }
 }
 
-/// The live lease that reserves the name of somebody else's new or moved artifact; scratch reserves nothing.
+/// The lease that reserves the name of somebody else's new or moved artifact: it lives, or its holder's mount has bytes
+/// of it that no save holds. Scratch reserves nothing.
 fn reservation(
     conn: &Connection,
     actor: &Actor,
@@ -215,8 +279,12 @@ fn reservation(
     if draft.is_some_and(|draft| draft.scratch != Scratch::No) {
         return Ok(None);
     }
-    let lease = lease_of(conn, artifact)?;
-    Ok(lease.filter(|lease| lease.holder != actor.holder && lease.is_live(actor.now)))
+    let Some(lease) = lease_of(conn, artifact)?.filter(|lease| lease.holder != actor.holder) else {
+        return Ok(None);
+    };
+    let reserves =
+        lease.is_live(actor.now) || !actor.take_from_writers && has_living_writer(conn, actor, artifact)?;
+    Ok(reserves.then_some(lease))
 }
 
 /// Writes what [`decide`] says.

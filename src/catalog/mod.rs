@@ -15,20 +15,24 @@ mod head;
 mod history;
 mod import;
 mod leases;
+mod manifests;
 mod names;
 mod promote;
 mod publish;
 mod recovery;
 mod revert;
+mod roots;
 mod rows;
 mod saves;
 mod schema;
 mod stamps;
+mod unsynced;
 mod view;
 
 #[cfg(test)]
 mod tests;
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -43,19 +47,23 @@ pub use events::{Event, EventKind, NewEvent};
 pub use history::{ChangeItem, ChangeRecord, ChangeRecordItem, KnownArtifact, NodePlace};
 pub use import::{ImportItem, Importing};
 pub use leases::LeaseFilter;
+pub use manifests::{ChangeFacts, ItemFacts};
 pub use names::{NewEntry, RenameMode, RenameRequest, Renamed};
 pub use publish::StagedSave;
-pub use recovery::RecoveryRow;
 pub use revert::RevertedItem;
+pub use roots::{Reference, WorkId};
 pub use saves::{AttrChange, Save, Saved};
 pub use stamps::StampRow;
+pub use unsynced::UnsyncedSave;
 
-use crate::ids::Ids;
 use crate::model::{ArtifactId, Attrs, CheckoutId, Entry, Holder, Ino, Instant, Kind, Layer, Name, Seq};
 use error::doing;
 
 /// How long a transaction waits for another process's.
 pub const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a copy waits before it tries a locked database again.
+const COPY_PAUSE: Duration = Duration::from_millis(50);
 
 /// The database's page size: a commit writes and checksums whole pages, one for each table and index that it touches,
 /// and most commits change a few short rows in many of them.
@@ -119,7 +127,11 @@ pub struct Catalog {
     path: PathBuf,
     writer: Mutex<Writer>,
     readers: Mutex<Vec<Connection>>,
+    /// On a read-only filesystem: nobody writes, and SQLite neither locks nor looks for a log.
+    archived: bool,
     numbers: Mutex<std::ops::Range<i64>>,
+    /// Tells this life of the catalog's filesystem from others of the same boot.
+    life: i64,
 }
 
 struct Writer {
@@ -136,8 +148,8 @@ impl std::fmt::Debug for Catalog {
 }
 
 impl Catalog {
-    /// Makes a catalog that holds an empty root directory; fails where the file is there already.
-    pub fn create(path: &Path, root: Attrs, ids: &dyn Ids, now: Instant) -> Result<Self> {
+    /// Makes a catalog that holds an empty root directory of this identity; fails where the file is there already.
+    pub fn create(path: &Path, root: Attrs, id: ArtifactId) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let mut conn = connect(path, flags)?;
         conn.pragma_update(None, "page_size", PAGE_BYTES).map_err(doing("set the page size"))?;
@@ -145,7 +157,6 @@ impl Catalog {
         schema::migrate(&mut conn)?;
         drop(conn);
         let catalog = Self::open(path)?;
-        let id = ids.artifact(now.wall);
         catalog.write(Durability::Full, |tx| insert_root(tx, id, &root))?;
         Ok(catalog)
     }
@@ -154,19 +165,45 @@ impl Catalog {
     pub fn open(path: &Path) -> Result<Self> {
         let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         if !schema::is_catalog(&conn)? {
-            return Err(CatalogError::NotACatalog { path: path.to_owned() });
+            return Err(CatalogError::NotACatalog);
         }
         schema::migrate(&mut conn)?;
         conn.pragma_update(None, "synchronous", "FULL").map_err(doing("set synchronous"))?;
         // A mapped page is looked for in the log at each use; the writer's own cache is never stale.
         conn.pragma_update(None, "mmap_size", 0).map_err(doing("unmap the writer"))?;
+        Ok(Self::of(path, conn, false, unsynced::life_of(path)?))
+    }
+
+    /// Opens a catalog on a read-only filesystem, where SQLite can't make its log and shared memory; all that writes
+    /// fails with [`CatalogError::Archived`].
+    ///
+    /// Fails with [`CatalogError::NotClosed`] where a log shows that the file alone may not be the whole.
+    pub fn open_archived(path: &Path) -> Result<Self> {
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        if Path::new(&log).symlink_metadata().is_ok() {
+            return Err(CatalogError::NotClosed);
+        }
+        let conn = connect_archived(path)?;
+        schema::check(&conn)?;
+        Ok(Self::of(path, conn, true, unsynced::life_of(path)?))
+    }
+
+    fn of(path: &Path, conn: Connection, archived: bool, life: i64) -> Self {
         let writer = Writer { conn, durability: Durability::Full, unsynced: false };
-        Ok(Self {
+        Self {
             path: path.to_owned(),
             writer: Mutex::new(writer),
             readers: Mutex::default(),
+            archived,
             numbers: Mutex::new(0..0),
-        })
+            life,
+        }
+    }
+
+    /// The database file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Makes every grouped commit so far survive a power cut.
@@ -190,6 +227,37 @@ impl Catalog {
     pub fn checkpoint(&self) -> Result<()> {
         self.read(|conn| {
             conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(doing("checkpoint"))
+        })
+    }
+
+    /// Copies the catalog as it is now to a new file, which the caller syncs (SQLite's online backup); writers go on.
+    pub fn copy_to(&self, path: &Path) -> Result<()> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        let mut copy = connect(path, flags)?;
+        self.read(|conn| {
+            let backup = rusqlite::backup::Backup::new(conn, &mut copy).map_err(doing("begin a copy"))?;
+            // As many pages as there can be in one step: the copy is one state, whatever others commit.
+            backup.run_to_completion(i32::MAX, COPY_PAUSE, None).map_err(doing("copy"))
+        })?;
+        copy.close().map_err(|(_, source)| doing("end a copy")(source))
+    }
+
+    /// The identity of the root directory, which stands for the workspace's.
+    pub fn workspace_id(&self) -> Result<ArtifactId> {
+        self.read(|conn| view::id_of(conn, Seq::ROOT))
+    }
+
+    /// Forgets what a copy of a catalog says of the processes and the disk that the original was used by: mounts,
+    /// writers, work, and which files were not synced, since the copies of all of them are.
+    pub fn forget_processes(&self) -> Result<()> {
+        let synced =
+            "UPDATE draft SET unsynced = NULL, unsynced_since = NULL, old_digest = NULL, old_staged = NULL,
+            old_target = NULL, old_size = NULL, old_mtime = NULL";
+        self.write(Durability::Full, |tx| {
+            for sql in ["DELETE FROM mount", "DELETE FROM writer", "DELETE FROM work", synced] {
+                view::execute(tx, "forget processes", sql, ())?;
+            }
+            Ok(())
         })
     }
 
@@ -227,7 +295,11 @@ impl Catalog {
         durability: Durability,
         body: impl FnOnce(&Transaction<'_>) -> Result<T>,
     ) -> Result<T> {
+        if self.archived {
+            return Err(CatalogError::Archived);
+        }
         let mut writer = self.writer.lock();
+        writer.leave_transaction()?;
         writer.set_durability(durability)?;
         let tx =
             writer.conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing("begin"))?;
@@ -240,6 +312,15 @@ impl Catalog {
             writer.unsynced = durability == Durability::Grouped;
         }
         Ok(value)
+    }
+
+    /// Runs one transaction and takes it back: tells what would refuse it.
+    fn rehearse(&self, body: impl FnOnce(&Transaction<'_>) -> Result<()>) -> Result<()> {
+        let mut writer = self.writer.lock();
+        let tx =
+            writer.conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing("begin"))?;
+        body(&tx)?;
+        tx.rollback().map_err(doing("take a rehearsal back"))
     }
 
     /// Runs one transaction that changes drafts. A lease that it grants survives a power cut, whatever the drafts do.
@@ -261,6 +342,7 @@ impl Catalog {
         let pooled = self.readers.lock().pop();
         let conn = match pooled {
             Some(conn) => conn,
+            None if self.archived => connect_archived(&self.path)?,
             None => connect(&self.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?,
         };
         conn.prepare_cached("BEGIN").and_then(|mut s| s.execute([])).map_err(doing("begin a read"))?;
@@ -276,6 +358,14 @@ impl Catalog {
 }
 
 impl Writer {
+    /// Ends a transaction that failed and could not be ended then; else no other one could begin, ever.
+    fn leave_transaction(&self) -> Result<()> {
+        if self.conn.is_autocommit() {
+            return Ok(());
+        }
+        self.conn.execute_batch("ROLLBACK").map_err(doing("leave a transaction"))
+    }
+
     fn set_durability(&mut self, durability: Durability) -> Result<()> {
         if self.durability != durability {
             let sql = match durability {
@@ -292,8 +382,23 @@ impl Writer {
     }
 }
 
+/// Connects to a file that nobody changes (<https://sqlite.org/uri.html>, `immutable`).
+fn connect_archived(path: &Path) -> Result<Connection> {
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => {
+                uri.push(char::from(*byte))
+            }
+            _ => uri.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    connect(Path::new(&uri), OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)
+}
+
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {
-    let open = |source| CatalogError::Open { path: path.to_owned(), source };
+    let open = |source| CatalogError::Open { source };
     let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(open)?;
     conn.busy_timeout(BUSY_TIMEOUT).map_err(open)?;
     conn.pragma_update(None, "foreign_keys", true).map_err(open)?;

@@ -9,6 +9,7 @@ use rusqlite::Transaction;
 use super::leases;
 use super::rows::{content_columns, ino_code, kind_code, scratch_code, size_code};
 use super::saves::{forget_draft, insert_draft};
+use super::unsynced::{Unsynced, unsynced_of};
 use super::view::{self, Override, execute, one};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
 use crate::model::{
@@ -69,6 +70,8 @@ pub struct Renamed {
     pub moved: Entry,
     /// What the new name was and no name is any more.
     pub replaced: Option<Entry>,
+    /// Since when the new name has had no content that is known to be on the disk, by the boot's clock; none if it has.
+    pub unsynced_since_ms: Option<i64>,
     /// What the old name is now, after an exchange.
     pub exchanged: Option<Entry>,
 }
@@ -80,14 +83,33 @@ struct Body {
     attrs: Attrs,
     size: u64,
     content: Content,
+    /// What comes back if the content is lost.
+    unsynced: Option<Unsynced>,
     generation: Option<Generation>,
 }
 
 impl Body {
-    fn of(actor: &Actor, entry: &Entry) -> Self {
+    fn of(tx: &Transaction<'_>, actor: &Actor, entry: &Entry) -> Result<Self> {
         let generation = entry.generation();
+        let unsynced = unsynced_of(tx, actor.checkout, entry)?;
         let Entry { ino, kind, size, ref content, .. } = *entry;
-        Self { ino, kind, attrs: actor.attrs_of(entry), size, content: content.clone(), generation }
+        Ok(Self {
+            ino,
+            kind,
+            attrs: actor.attrs_of(entry),
+            size,
+            content: content.clone(),
+            unsynced,
+            generation,
+        })
+    }
+
+    /// The same body where it replaces something: that comes back if its own bytes are lost.
+    fn replacing(mut self, tx: &Transaction<'_>, checkout: CheckoutId, entry: &Entry) -> Result<Self> {
+        if let Some(unsynced) = &mut self.unsynced {
+            *unsynced = unsynced.replacing(tx, checkout, entry)?;
+        }
+        Ok(self)
     }
 }
 
@@ -122,19 +144,29 @@ impl Catalog {
 
     /// Moves a name.
     pub fn rename(&self, actor: &Actor, request: &RenameRequest) -> Result<Renamed> {
-        let RenameRequest { from, to, .. } = request;
-        let spare = (Seq(self.next_number()?), request.spare);
-        self.write_draft(actor, Durability::Grouped, |tx| {
-            let source = view::lookup(tx, actor.checkout, from)?.ok_or(CatalogError::NotFound)?;
-            let target = view::lookup(tx, actor.checkout, to)?;
-            let renaming = Renaming { tx, actor, from, to, classes: request.classes, spare };
-            match (request.mode, target) {
-                (RenameMode::NoReplace, Some(_)) => Err(CatalogError::Exists),
-                (RenameMode::Exchange, None) => Err(CatalogError::NotFound),
-                (RenameMode::Exchange, Some(target)) => renaming.exchange(source, target),
-                (_, target) => renaming.replace(source, target),
-            }
-        })
+        let seq = Seq(self.next_number()?);
+        self.write_draft(actor, Durability::Grouped, |tx| rename(tx, actor, request, seq))
+    }
+
+    /// Whether a rename would be refused now; changes nothing.
+    pub fn check_rename(&self, actor: &Actor, request: &RenameRequest) -> Result<()> {
+        let seq = Seq(self.next_number()?);
+        let rehearsed = self.rehearse(|tx| rename(tx, actor, request, seq).map(drop));
+        actor.granted.set(false);
+        rehearsed
+    }
+}
+
+fn rename(tx: &Transaction<'_>, actor: &Actor, request: &RenameRequest, seq: Seq) -> Result<Renamed> {
+    let RenameRequest { from, to, classes, spare, .. } = request;
+    let source = view::lookup(tx, actor.checkout, from)?.ok_or(CatalogError::NotFound)?;
+    let target = view::lookup(tx, actor.checkout, to)?;
+    let renaming = Renaming { tx, actor, from, to, classes: *classes, spare: (seq, *spare) };
+    match (request.mode, target) {
+        (RenameMode::NoReplace, Some(_)) => Err(CatalogError::Exists),
+        (RenameMode::Exchange, None) => Err(CatalogError::NotFound),
+        (RenameMode::Exchange, Some(target)) => renaming.exchange(source, target),
+        (_, target) => renaming.replace(source, target),
     }
 }
 
@@ -154,6 +186,7 @@ pub(super) fn create(
         attrs: new.attrs,
         size: new.size,
         content: new.content.clone(),
+        unsynced: None,
         generation: None,
     };
     settle_on(tx, actor, place, body, new.scratch, (seq, new.id))?;
@@ -177,6 +210,7 @@ fn settle_on(
             give_way(tx, actor, head.artifact, fresh)?;
             forget_name(tx, actor.checkout, place)?;
             let body = Body { generation: Some(lease.generation), ..body };
+            let body = body.replacing(tx, actor.checkout, &head)?;
             put_body(tx, actor.checkout, head.artifact, &body, base.or(head.head), Scratch::No)
         }
         None => add(tx, actor, place, body, scratch, fresh),
@@ -233,8 +267,9 @@ fn give_way(tx: &Transaction<'_>, actor: &Actor, artifact: Seq, (seq, id): (Seq,
     // The number is the caller's spare one: whoever settles on a head's name needs no new artifact himself.
     let Some(elsewhere) = view::entry_of(tx, actor.checkout, artifact)? else { return Ok(()) };
     let place = Place { parent: elsewhere.parent, name: elsewhere.name.clone() };
+    let body = Body::of(tx, actor, &elsewhere)?;
     forget_draft(tx, actor.checkout, artifact)?;
-    add(tx, actor, &place, Body::of(actor, &elsewhere), elsewhere.scratch, (seq, id))
+    add(tx, actor, &place, body, elsewhere.scratch, (seq, id))
 }
 
 /// Takes a name away. A name of the head tree stays as gone, with the lease; anything else leaves no trace.
@@ -306,7 +341,7 @@ fn put_body(
     base: Option<VersionNumber>,
     scratch: Scratch,
 ) -> Result<()> {
-    let columns = content_columns(&body.content);
+    let columns = (content_columns(&body.content), body.unsynced.as_ref());
     let codes = [ino_code(body.ino), kind_code(body.kind), size_code(body.size), scratch_code(scratch)];
     insert_draft(tx, (checkout, artifact), codes, &body.attrs, columns, (base, body.generation))
 }
@@ -345,7 +380,7 @@ impl Renaming<'_> {
     fn replace(&self, source: Entry, target: Option<Entry>) -> Result<Renamed> {
         if self.from == self.to {
             let moved = source.clone();
-            return Ok(Renamed { source, moved, replaced: None, exchanged: None });
+            return Ok(Renamed { source, moved, replaced: None, unsynced_since_ms: None, exchanged: None });
         }
         match (&target, source.kind) {
             (Some(target), Kind::Directory) => check_removable_dir(self.tx, self.actor, target)?,
@@ -359,22 +394,29 @@ impl Renaming<'_> {
         }
         self.touch_both()?;
         let moved = self.now_at(self.to)?;
-        Ok(Renamed { source, moved, replaced: target, exchanged: None })
+        let unsynced_since_ms = unsynced_of(self.tx, self.actor.checkout, &moved)?.map(|one| one.since_ms);
+        Ok(Renamed { source, moved, replaced: target, unsynced_since_ms, exchanged: None })
     }
 
     fn exchange(&self, source: Entry, target: Entry) -> Result<Renamed> {
         self.take_whole(&source)?;
         self.take_whole(&target)?;
         if same_family(source.kind, target.kind) {
-            self.put_on(&target, Body::of(self.actor, &source))?;
-            self.put_on(&source, Body::of(self.actor, &target))?;
+            let bodies = (self.body(&source)?, self.body(&target)?);
+            self.put_on(&target, bodies.0)?;
+            self.put_on(&source, bodies.1)?;
         } else {
             self.rename_artifact(&source, self.to)?;
             self.rename_artifact(&target, self.from)?;
         }
         self.touch_both()?;
         let (moved, exchanged) = (self.now_at(self.to)?, self.now_at(self.from)?);
-        Ok(Renamed { source, moved, replaced: None, exchanged: Some(exchanged) })
+        let unsynced_since_ms = None;
+        Ok(Renamed { source, moved, replaced: None, unsynced_since_ms, exchanged: Some(exchanged) })
+    }
+
+    fn body(&self, entry: &Entry) -> Result<Body> {
+        Body::of(self.tx, self.actor, entry)
     }
 
     /// Takes the lease on a file, or on a directory with all that is below it.
@@ -406,12 +448,13 @@ impl Renaming<'_> {
 
     fn move_file(&self, source: &Entry, target: Option<&Entry>) -> Result<()> {
         self.take_whole(source)?;
-        let mut body = Body::of(self.actor, source);
+        let mut body = self.body(source)?;
         body.attrs.ctime = self.actor.now.wall;
         match target {
             Some(target) => {
                 self.take_whole(target)?;
                 self.leave(source)?;
+                let body = body.replacing(self.tx, self.actor.checkout, target)?;
                 self.put_on(target, body)?;
                 self.end_identity(source)
             }

@@ -6,6 +6,7 @@
 use rusqlite::Row;
 
 use super::rows::digest_at;
+use super::unsynced::note_synced;
 use super::view::{execute, many, one};
 use super::{Catalog, Durability, Result};
 use crate::model::{CheckoutId, Digest, Seq};
@@ -21,12 +22,14 @@ pub struct StagedSave {
     pub file: String,
     /// Its digest, if it was noted.
     pub digest: Option<Digest>,
+    /// The file of the save before, if that comes back should this one be lost.
+    pub before: Option<String>,
 }
 
 impl Catalog {
     /// The sealed saves of a checkout that are not known to be in the store.
     pub fn staged_saves(&self, checkout: CheckoutId) -> Result<Vec<StagedSave>> {
-        let sql = "SELECT d.artifact, d.staged, s.digest FROM draft d LEFT JOIN sealed s ON s.file = d.staged
+        let sql = "SELECT d.artifact, d.staged, s.digest, d.old_staged FROM draft d LEFT JOIN sealed s ON s.file = d.staged
             WHERE d.checkout = ?1 AND d.staged IS NOT NULL ORDER BY d.artifact";
         let read = |row: &Row<'_>| {
             Ok(StagedSave {
@@ -34,17 +37,19 @@ impl Catalog {
                 artifact: Seq(row.get(0)?),
                 file: row.get(1)?,
                 digest: digest_at(row, 2)?,
+                before: row.get(3)?,
             })
         };
         self.read(|conn| many(conn, "list sealed saves", sql, [checkout.0], read))
     }
 
-    /// Notes the digests of sealed saves, durably, before their files leave `staging/`.
+    /// Notes the digests of sealed saves, durably, after their files were synced and before they leave `staging/`.
     pub fn note_digests(&self, saves: &[(String, Digest)]) -> Result<()> {
         let sql = "INSERT OR REPLACE INTO sealed (file, digest) VALUES (?1, ?2)";
         self.write(Durability::Full, |tx| {
             for (file, digest) in saves {
                 execute(tx, "note a digest", sql, (file, digest.as_bytes()))?;
+                note_synced(tx, file)?;
             }
             Ok(())
         })
@@ -56,15 +61,25 @@ impl Catalog {
     pub fn publish_noted(&self, files: &[String]) -> Result<Vec<bool>> {
         let publish = "UPDATE draft SET digest = (SELECT digest FROM sealed WHERE file = ?1), staged = NULL
             WHERE staged = ?1 AND EXISTS (SELECT 1 FROM sealed WHERE file = ?1)";
+        let behind =
+            "UPDATE draft SET old_digest = (SELECT digest FROM sealed WHERE file = ?1), old_staged = NULL
+            WHERE old_staged = ?1 AND EXISTS (SELECT 1 FROM sealed WHERE file = ?1)";
         let forget = "DELETE FROM sealed WHERE file = ?1";
         self.write(Durability::Grouped, |tx| {
             let mut current = Vec::with_capacity(files.len());
             for file in files {
                 current.push(execute(tx, "publish a draft", publish, [file])? > 0);
+                execute(tx, "publish what a draft was", behind, [file])?;
                 execute(tx, "forget a noted digest", forget, [file])?;
             }
             Ok(current)
         })
+    }
+
+    /// Whether a draft names a file of `staging/`, as its content or as what it falls back to.
+    pub fn is_staged(&self, file: &str) -> Result<bool> {
+        let sql = "SELECT 1 FROM draft WHERE staged = ?1 UNION ALL SELECT 1 FROM draft WHERE old_staged = ?1 LIMIT 1";
+        self.read(|conn| Ok(one(conn, "look for a save", sql, [file], |_| Ok(()))?.is_some()))
     }
 
     /// The digest that was noted of a file of `staging/` on its way into the store.
@@ -75,10 +90,11 @@ impl Catalog {
         )
     }
 
-    /// Forgets noted digests of files that no draft names any more.
+    /// Forgets noted digests of files that no draft names any more, but for those of manifests (`c.0.…`).
     pub fn forget_stray_digests(&self) -> Result<()> {
-        let sql =
-            "DELETE FROM sealed WHERE NOT EXISTS (SELECT 1 FROM draft WHERE draft.staged = sealed.file)";
+        let sql = "DELETE FROM sealed WHERE file NOT GLOB 'c.0.*'
+            AND NOT EXISTS (SELECT 1 FROM draft WHERE draft.staged = sealed.file)
+            AND NOT EXISTS (SELECT 1 FROM draft WHERE draft.old_staged = sealed.file)";
         self.write(Durability::Grouped, |tx| execute(tx, "forget digests", sql, ()).map(drop))
     }
 

@@ -43,7 +43,9 @@ impl Catalog {
     pub fn revert(&self, actor: &Actor, paths: &[ArtifactPath]) -> Result<Vec<RevertedItem>> {
         self.write(Durability::Full, |tx| {
             let chosen = choose(tx, actor, paths)?;
-            revert_all(tx, actor, &chosen)
+            let items = revert_all(tx, actor, &chosen)?;
+            settle(tx, actor, &chosen, paths)?;
+            Ok(items)
         })
     }
 
@@ -64,9 +66,18 @@ impl Catalog {
             let entry = names::create(tx, actor, to, &new, seq)?;
             let delta = deltas::delta_of(tx, actor.checkout, artifact)?;
             revert_all(tx, actor, delta.as_slice())?;
+            settle(tx, actor, delta.as_slice(), &[any_path_of(tx, actor.checkout, artifact)?])?;
             Ok(entry)
         })
     }
+}
+
+/// What went wrong with what is given up is over, and so it is with what is selected and was not changed.
+fn settle(tx: &Transaction<'_>, actor: &Actor, done: &[Delta], paths: &[ArtifactPath]) -> Result<()> {
+    let done = done.iter().map(|delta| delta.artifact).collect();
+    events::settle_problems(tx, actor, |problem| {
+        deltas::is_settled(tx, actor.checkout, problem, (&done, paths))
+    })
 }
 
 /// The selected deltas, with what has to go for them.

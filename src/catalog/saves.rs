@@ -4,6 +4,7 @@ use rusqlite::Transaction;
 
 use super::leases;
 use super::rows::{ContentColumns, content_columns, ino_code, kind_code, scratch_code, size_code};
+use super::unsynced::{Solid, Unsynced, unsynced_of};
 use super::view::{self, execute};
 use super::{Actor, Catalog, CatalogError, Durability, Result};
 use crate::model::{
@@ -35,7 +36,11 @@ pub struct Save {
 pub struct Saved {
     /// The content that the save replaced.
     pub before: Content,
-    /// The lease, if it had to be taken again because it had lapsed.
+    /// Whether that may come back after a power cut; not if its file was never synced.
+    pub before_may_return: bool,
+    /// Since when the draft has had no content that is known to be on the disk, by the boot's clock; none if it has one.
+    pub unsynced_since_ms: Option<i64>,
+    /// The lease, if it was renewed, or had to be taken again because it had lapsed.
     pub lease: Option<Lease>,
 }
 
@@ -57,6 +62,9 @@ pub struct AttrChange {
 impl Catalog {
     /// Makes bytes the draft of an artifact, if the lease under which they were written still protects them.
     ///
+    /// With [`Durability::Full`] the caller has synced them. Without, what the draft was before comes back if a power cut
+    /// keeps the row and not the bytes ([`Catalog::fall_back`]).
+    ///
     /// Fails with [`CatalogError::LeaseLost`] where somebody else took the lease, and with [`CatalogError::Stale`]
     /// where the head has moved past the draft's base.
     pub fn save(&self, actor: &Actor, save: &Save, durability: Durability) -> Result<Saved> {
@@ -71,10 +79,18 @@ impl Catalog {
                 size_code(save.size),
                 scratch_code(entry.scratch),
             ];
-            let columns = content_columns(&save.content);
+            let before_may_return = unsynced_of(tx, actor.checkout, &entry)?.is_none();
+            let unsynced = match (&save.content, durability) {
+                (Content::Staged(_), Durability::Grouped) => {
+                    Some(Unsynced::of(tx, actor, self.life(actor.now), &entry)?)
+                }
+                _ => None,
+            };
+            let columns = (content_columns(&save.content), unsynced.as_ref());
             let key = (actor.checkout, save.artifact);
             insert_draft(tx, key, codes, &save.attrs, columns, (base, generation))?;
-            Ok(Saved { before: entry.content, lease })
+            let unsynced_since_ms = unsynced.map(|unsynced| unsynced.since_ms);
+            Ok(Saved { before: entry.content, before_may_return, unsynced_since_ms, lease })
         })
     }
 
@@ -118,7 +134,8 @@ fn base_of(entry: &Entry, fresh: Option<VersionNumber>) -> Option<VersionNumber>
     }
 }
 
-/// Checks that a save is still protected; takes a lapsed lease again if nobody else did and the head stayed.
+/// Checks that a save is still protected, and renews the lease if that is due; takes a lapsed one again if nobody else
+/// did and the head stayed.
 fn fence(
     tx: &Transaction<'_>,
     actor: &Actor,
@@ -126,7 +143,7 @@ fn fence(
     base: Option<VersionNumber>,
 ) -> Result<Option<Lease>> {
     let lease = leases::lease_of(tx, save.artifact)?;
-    let mine = lease.as_ref().filter(|l| l.holder == actor.holder && Some(l.generation) == save.generation);
+    let mine = lease.filter(|l| l.holder == actor.holder && Some(l.generation) == save.generation);
     match mine {
         Some(lease) if lease.is_live(actor.now) => {
             let head = view::head_of(tx, save.artifact)?.and_then(|head| head.head);
@@ -134,10 +151,10 @@ fn fence(
                 (Some(base), Some(head)) if base != head => {
                     Err(CatalogError::Stale { artifact: save.artifact, base, head })
                 }
-                _ => Ok(None),
+                _ => leases::renew(tx, actor, save.artifact, lease),
             }
         }
-        _ => match leases::take(tx, actor, save.artifact, base) {
+        _ => match leases::take_named(tx, actor, save.artifact, base) {
             Err(CatalogError::Held { artifact, lease }) => Err(CatalogError::LeaseLost { artifact, lease }),
             other => other.map(Some),
         },
@@ -201,7 +218,8 @@ fn put_attrs(
     let codes =
         [ino_code(entry.ino), kind_code(entry.kind), size_code(entry.size), scratch_code(entry.scratch)];
     let key = (actor.checkout, entry.artifact);
-    insert_draft(tx, key, codes, &attrs, content_columns(&entry.content), fence)
+    let unsynced = unsynced_of(tx, actor.checkout, entry)?;
+    insert_draft(tx, key, codes, &attrs, (content_columns(&entry.content), unsynced.as_ref()), fence)
 }
 
 /// Forgets what a checkout has saved of an artifact.
@@ -216,12 +234,16 @@ pub(super) fn insert_draft(
     (checkout, artifact): (CheckoutId, Seq),
     [ino, kind, size, scratch]: [i64; 4],
     attrs: &Attrs,
-    (digest, staged, direct, target): ContentColumns<'_>,
+    ((digest, staged, direct, target), unsynced): (ContentColumns<'_>, Option<&Unsynced>),
     (base, generation): (Option<VersionNumber>, Option<Generation>),
 ) -> Result<()> {
     let sql = "INSERT OR REPLACE INTO draft (checkout, artifact, ino, kind, size, scratch, mode, uid, gid,
-          atime, mtime, ctime, digest, staged, direct, target, base, generation)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
+          atime, mtime, ctime, digest, staged, direct, target, base, generation,
+          unsynced, unsynced_since, old_digest, old_staged, old_target, old_size, old_mtime)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
+          ?19, ?20, ?21, ?22, ?23, ?24, ?25)";
+    let old = unsynced.map(|unsynced| &unsynced.before);
+    let (old_digest, old_staged, _, old_target) = old.map(Solid::columns).unwrap_or_default();
     let params = rusqlite::params![
         checkout.0,
         artifact.0,
@@ -241,6 +263,13 @@ pub(super) fn insert_draft(
         target,
         base.map(|b| b.0),
         generation.map(|g| g.0),
+        unsynced.map(|unsynced| unsynced.life),
+        unsynced.map(|unsynced| unsynced.since_ms),
+        old_digest,
+        old_staged,
+        old_target,
+        old.map(|old| size_code(old.size)),
+        old.map(|old| old.mtime.0),
     ];
     execute(tx, "write a draft", sql, params).map(drop)
 }

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::error::{CatalogError, doing};
 
 /// The migrations, oldest first.
-const MIGRATIONS: &[&str] = &[FIRST];
+const MIGRATIONS: &[&str] = &[FIRST, UNSYNCED_SAVES, COLLECTOR];
 
 const FIRST: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -197,19 +197,63 @@ CREATE TABLE stamp (
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// A save whose file may not be on the disk: in which life of the filesystem it was written, since when (by that boot's
+/// clock) the draft has had no content that is, and the last one that it had.
+const UNSYNCED_SAVES: &str = "
+ALTER TABLE draft ADD COLUMN unsynced INTEGER;
+ALTER TABLE draft ADD COLUMN unsynced_since INTEGER;
+ALTER TABLE draft ADD COLUMN old_digest BLOB;
+ALTER TABLE draft ADD COLUMN old_staged TEXT;
+ALTER TABLE draft ADD COLUMN old_target BLOB;
+ALTER TABLE draft ADD COLUMN old_size INTEGER;
+ALTER TABLE draft ADD COLUMN old_mtime INTEGER;
+CREATE INDEX draft_old_staged ON draft (old_staged) WHERE old_staged IS NOT NULL;
+";
+
+/// What the collector and a rescue need.
+const COLLECTOR: &str = "
+-- The blob that tells the same as the change's rows, for whoever has lost the catalog.
+ALTER TABLE change ADD COLUMN manifest BLOB;
+CREATE INDEX change_manifest ON change (manifest) WHERE manifest IS NOT NULL;
+CREATE INDEX draft_digest ON draft (digest) WHERE digest IS NOT NULL;
+CREATE INDEX draft_old_digest ON draft (old_digest) WHERE old_digest IS NOT NULL;
+
+-- Processes that store blobs which no row names yet.
+CREATE TABLE work (
+  id          INTEGER PRIMARY KEY,
+  boot        INTEGER NOT NULL,
+  pid         INTEGER NOT NULL,
+  start_ticks INTEGER NOT NULL,
+  started     INTEGER NOT NULL
+) STRICT;
+";
+
 /// Whether a database was ever made a catalog.
 pub(super) fn is_catalog(conn: &Connection) -> Result<bool, CatalogError> {
-    let applied: i64 =
-        conn.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(doing("read user_version"))?;
-    Ok(applied > 0)
+    Ok(applied(conn)? > 0)
+}
+
+/// Refuses a catalog that has not the present schema.
+pub(super) fn check(conn: &Connection) -> Result<(), CatalogError> {
+    let applied = applied(conn)?;
+    match (applied, MIGRATIONS.len() as i64) {
+        (0, _) => Err(CatalogError::NotACatalog),
+        (found, known) if found > known => Err(CatalogError::NewerSchema { found, known }),
+        (found, known) if found < known => Err(CatalogError::NotClosed),
+        _ => Ok(()),
+    }
+}
+
+/// How many migrations a database has had.
+fn applied(conn: &Connection) -> Result<i64, CatalogError> {
+    conn.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(doing("read user_version"))
 }
 
 /// Brings a catalog to the present schema; refuses one that a newer program made.
 pub(super) fn migrate(conn: &mut Connection) -> Result<(), CatalogError> {
     let tx =
         conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(doing("begin"))?;
-    let applied: i64 =
-        tx.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(doing("read user_version"))?;
+    let applied = applied(&tx)?;
     let known = MIGRATIONS.len() as i64;
     if applied > known {
         return Err(CatalogError::NewerSchema { found: applied, known });

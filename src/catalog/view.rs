@@ -38,9 +38,9 @@ impl Catalog {
         self.read(|conn| path_of(conn, checkout, artifact))
     }
 
-    /// Whether the head tree has a name, whatever a checkout did with it.
-    pub fn is_head_name(&self, place: &Place) -> Result<bool> {
-        self.read(|conn| Ok(head_at(conn, place)?.is_some()))
+    /// What the head tree has under a name, whatever a checkout did with it.
+    pub fn head_at(&self, place: &Place) -> Result<Option<Entry>> {
+        self.read(|conn| head_at(conn, place))
     }
 
     /// The artifact that the head tree has under a name, where a checkout has moved it: who comes to stand on the name

@@ -1,3 +1,4 @@
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -5,11 +6,11 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::{parse_duration_ms, parse_size_bytes};
 
-/// Which workspace.
+/// Which workspace. Where a command has subcommands, before or after their names.
 #[derive(Debug, Clone, Default, Args)]
 pub struct WorkspaceArgs {
     /// The workspace; by default that of a PATH inside a mount, of LEASEHOLD_WORKSPACE, or of a parent directory
-    #[arg(short, long, value_name = "WORKSPACE")]
+    #[arg(short, long, value_name = "WORKSPACE", global = true)]
     pub workspace: Option<PathBuf>,
 }
 
@@ -24,11 +25,11 @@ pub struct CheckoutOfArgs {
     pub checkout: Option<String>,
 }
 
-/// The form of the output.
+/// The form of the output. Where a command has subcommands, before or after their names.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct FormatArgs {
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub json: bool,
 }
 
@@ -113,6 +114,76 @@ pub struct MountArgs {
     /// Stay in the foreground, and log to standard error
     #[arg(long)]
     pub foreground: bool,
+}
+
+/// The arguments of `gc`.
+#[derive(Debug, Args)]
+pub struct GcArgs {
+    /// How old bytes that nothing needs must be, such as 14d
+    #[arg(long = "grace", value_name = "DURATION", value_parser = parse_duration_ms, default_value = "14d")]
+    pub grace_ms: i64,
+    /// Remove nothing, and tell what would be removed
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The arguments of `fsck`.
+#[derive(Debug, Args)]
+pub struct FsckArgs {
+    /// Fetch what is lost from the remote store, and make manifests again
+    #[arg(long)]
+    pub repair: bool,
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The arguments of `rescue`.
+#[derive(Debug, Args)]
+pub struct RescueArgs {
+    /// The workspace whose catalog is lost or damaged
+    pub workspace: PathBuf,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The arguments of `backup`.
+#[derive(Debug, Args)]
+pub struct BackupArgs {
+    /// The backup's directory: new, empty, or an earlier backup of this workspace, which is brought up to date
+    pub dest: PathBuf,
+    /// Read again what the backup has already, and replace what is not whole
+    #[arg(long)]
+    pub verify: bool,
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The arguments of `restore-backup`.
+#[derive(Debug, Args)]
+pub struct RestoreBackupArgs {
+    /// A backup's directory
+    #[arg(value_name = "SRC")]
+    pub source: PathBuf,
+    /// The directory to make a workspace
+    pub workspace: PathBuf,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
 }
 
 /// The arguments of `umount`.
@@ -218,11 +289,19 @@ pub struct RevertArgs {
     pub common: CommonArgs,
 }
 
+/// Reads a number from 1.
+fn parse_count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a number from 1".to_owned())
+}
+
 /// The arguments of `log`.
 #[derive(Debug, Args)]
 pub struct LogArgs {
     /// Only changes of what lies at and under PATH
     pub path: Option<PathBuf>,
+    /// Only the newest COUNT of them
+    #[arg(short = 'n', long = "max-count", value_name = "COUNT", value_parser = parse_count)]
+    pub max_count: Option<usize>,
     /// What the commands on a checkout share.
     #[command(flatten)]
     pub common: CommonArgs,
@@ -270,6 +349,12 @@ pub struct LeaseArgs {
     /// What to do with the lease.
     #[command(subcommand)]
     pub action: LeaseAction,
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
 }
 
 /// The subcommands of `lease`.
@@ -292,12 +377,6 @@ pub struct LeaseTargetArgs {
     /// Who asks, in full; by default the holder of the mount, or USER@CHECKOUT
     #[arg(long = "as", value_name = "HOLDER")]
     pub holder: Option<String>,
-    /// Which workspace.
-    #[command(flatten)]
-    pub workspace: WorkspaceArgs,
-    /// The form of the output.
-    #[command(flatten)]
-    pub format: FormatArgs,
 }
 
 /// The arguments of `lease acquire`.
@@ -313,34 +392,25 @@ pub struct LeaseAcquireArgs {
 
 /// The arguments of `recovered`.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub struct RecoveredArgs {
     /// What to do; by default `list`.
     #[command(subcommand)]
     pub action: Option<RecoveredAction>,
-    /// The arguments of `list`, where it isn't named.
-    #[command(flatten)]
-    pub list: RecoveredListArgs,
-}
-
-/// The subcommands of `recovered`.
-#[derive(Debug, Subcommand)]
-pub enum RecoveredAction {
-    /// List the recovery copies
-    List(RecoveredListArgs),
-    /// Copy one to a new file
-    Restore(RecoveredRestoreArgs),
-}
-
-/// The arguments of `recovered list`.
-#[derive(Debug, Clone, Default, Args)]
-pub struct RecoveredListArgs {
     /// Which workspace.
     #[command(flatten)]
     pub workspace: WorkspaceArgs,
     /// The form of the output.
     #[command(flatten)]
     pub format: FormatArgs,
+}
+
+/// The subcommands of `recovered`.
+#[derive(Debug, Subcommand)]
+pub enum RecoveredAction {
+    /// List the recovery copies
+    List,
+    /// Copy one to a new file
+    Restore(RecoveredRestoreArgs),
 }
 
 /// The arguments of `recovered restore`.
@@ -350,12 +420,6 @@ pub struct RecoveredRestoreArgs {
     pub id: String,
     /// The new file, or a directory to put it into
     pub dest: PathBuf,
-    /// Which workspace.
-    #[command(flatten)]
-    pub workspace: WorkspaceArgs,
-    /// The form of the output.
-    #[command(flatten)]
-    pub format: FormatArgs,
 }
 
 /// The arguments of `serve`.
@@ -382,6 +446,174 @@ pub struct ServeArgs {
     /// How many requests are worked on at a time; more are told to come back
     #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(1..=400))]
     pub max_requests: u32,
+}
+
+/// The arguments of `store`.
+#[derive(Debug, Args)]
+pub struct StoreArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: StoreAction,
+}
+
+/// The subcommands of `store`.
+#[derive(Debug, Subcommand)]
+pub enum StoreAction {
+    /// Store a file, durably, and print its digest
+    Put(StorePutArgs),
+    /// Write a blob to standard output or a file, never a byte that is not its own
+    Get(StoreGetArgs),
+    /// Say by the exit status whether a blob is there: 0 yes, 1 no, 5 could not find out
+    Has(StoreDigestArgs),
+    /// Print which blobs are not there, in the order asked
+    Missing(StoreMissingArgs),
+    /// List all blobs: digest, size, mtime in milliseconds
+    Inventory(StoreArgsOnly),
+    /// Remove a blob that nobody has put since a time, and print whether it was removed
+    Remove(StoreRemoveArgs),
+    /// Run a command, such as a copy of the directory, while nobody may remove a blob
+    ///
+    /// Ends with the command's status, and fails if blobs may have been removed meanwhile.
+    HoldBackupLease(StoreBackupArgs),
+    /// Count blobs, bytes, and what this process did
+    Stats(StoreArgsOnly),
+}
+
+impl StoreAction {
+    /// What all of them share.
+    pub fn objects(&self) -> &ObjectsArgs {
+        match self {
+            Self::Put(args) => &args.objects,
+            Self::Get(args) => &args.objects,
+            Self::Has(args) => &args.objects,
+            Self::Missing(args) => &args.objects,
+            Self::Inventory(args) | Self::Stats(args) => &args.objects,
+            Self::Remove(args) => &args.objects,
+            Self::HoldBackupLease(args) => &args.objects,
+        }
+    }
+}
+
+/// What a successful put promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DurabilityMode {
+    /// It survives a power cut, or fails
+    Required,
+    /// As far as the filesystem can sync
+    BestEffort,
+}
+
+/// Whom an address is locked against while it changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CoordinationMode {
+    /// All processes that share the directory
+    Required,
+    /// The threads of this process alone
+    Process,
+}
+
+/// Which store, and how it works.
+#[derive(Debug, Args)]
+pub struct ObjectsArgs {
+    /// A directory of blobs, made by the first put; by default the workspace's
+    #[arg(long, value_name = "DIR", conflicts_with = "workspace")]
+    pub objects: Option<PathBuf>,
+    /// What a put promises
+    #[arg(long, value_enum, value_name = "MODE", default_value = "required")]
+    pub durability: DurabilityMode,
+    /// Whom an address is locked against while it changes
+    #[arg(long, value_enum, value_name = "MODE", default_value = "required")]
+    pub coordination: CoordinationMode,
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The arguments of `store put`.
+#[derive(Debug, Args)]
+pub struct StorePutArgs {
+    /// The file, or - for standard input
+    pub file: PathBuf,
+    /// Which store.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+}
+
+/// The arguments of `store get`.
+#[derive(Debug, Args)]
+pub struct StoreGetArgs {
+    /// The SHA-256, 64 lower-case hexadecimal digits
+    pub digest: OsString,
+    /// A file to write instead of standard output; it is whole or as it was before
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Which store.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+}
+
+/// The arguments of `store has`.
+#[derive(Debug, Args)]
+pub struct StoreDigestArgs {
+    /// The SHA-256, 64 lower-case hexadecimal digits
+    pub digest: OsString,
+    /// Which store.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+}
+
+/// Digests.
+#[derive(Debug, Args)]
+pub struct DigestList {
+    /// Digests, or - for standard input with one a line
+    #[arg(required = true, value_name = "DIGEST")]
+    pub digests: Vec<OsString>,
+}
+
+/// The arguments of `store missing`.
+#[derive(Debug, Args)]
+pub struct StoreMissingArgs {
+    /// Which digests.
+    #[command(flatten)]
+    pub list: DigestList,
+    /// Which store.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+}
+
+/// The arguments of `store inventory` and `store stats`.
+#[derive(Debug, Args)]
+pub struct StoreArgsOnly {
+    /// Which store.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+}
+
+/// The arguments of `store remove`.
+#[derive(Debug, Args)]
+pub struct StoreRemoveArgs {
+    /// The SHA-256, 64 lower-case hexadecimal digits
+    pub digest: OsString,
+    /// Milliseconds since 1970: a blob that was put after them stays
+    #[arg(long = "if-unmodified-since", value_name = "MS", allow_negative_numbers = true)]
+    pub if_unmodified_since_ms: i64,
+    /// Which store.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+}
+
+/// The arguments of `store hold-backup-lease`.
+#[derive(Debug, Args)]
+pub struct StoreBackupArgs {
+    /// Which store.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+    /// The command and its arguments
+    #[arg(required = true, last = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
 }
 
 /// The arguments of `generate`.

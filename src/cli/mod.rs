@@ -3,10 +3,12 @@
 mod args;
 mod duration;
 mod size;
+mod usage;
 
 pub use args::*;
 pub use duration::{DurationError, parse_duration_ms};
 pub use size::{SizeError, parse_size_bytes};
+pub use usage::{Unparsed, parse};
 
 use clap::{Parser, Subcommand};
 
@@ -18,7 +20,7 @@ use clap::{Parser, Subcommand};
     about = "A filesystem for documents that can't be merged",
     long_about = "Leasehold shows versioned documents as ordinary files. The first write of any application takes a \
                   lease on the document, saves are kept, and a check-in publishes a new version.",
-    after_help = EXIT_STATUS,
+    after_help = exit_status_line(),
     disable_help_subcommand = true
 )]
 pub struct Cli {
@@ -27,8 +29,22 @@ pub struct Cli {
     pub command: Command,
 }
 
-const EXIT_STATUS: &str = "Exit status: 0 done, 1 failed, 2 wrong usage, 3 held by someone else, 4 stale (made on an \
-                           older version).";
+/// What each exit status means.
+pub const EXIT_STATUSES: [(u8, &str); 6] = [
+    (0, "done"),
+    (1, "failed"),
+    (2, "wrong usage"),
+    (3, "held by someone else"),
+    (4, "stale (made on an older version)"),
+    (5, "`store has` could not find out"),
+];
+
+fn exit_status_line() -> String {
+    format!(
+        "Exit status: {}.",
+        EXIT_STATUSES.map(|(status, meaning)| format!("{status} {meaning}")).join(", ")
+    )
+}
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -89,12 +105,39 @@ pub enum Command {
     Lease(LeaseArgs),
     /// List or fetch bytes that were written and are in no draft
     Recovered(RecoveredArgs),
+    /// Remove stored bytes that nothing needs any more
+    ///
+    /// Keeps what versions, drafts, saves, open files of live mounts, running imports, manifests and the files of
+    /// .leasehold/pins need, and everything younger than the grace time. Does nothing while a backup runs.
+    Gc(GcArgs),
+    /// Read every stored byte, and tell what is lost
+    ///
+    /// Names lost bytes by path and version, and ends with status 1 if there are any. Safe while mounted.
+    Fsck(FsckArgs),
+    /// Make a new catalog from what check-ins left in the store
+    ///
+    /// For a workspace whose catalog.db is lost or damaged, which is set aside. Versions and names come back; drafts
+    /// become recovery copies at the next mount of their checkout; leases are forgotten.
+    Rescue(RescueArgs),
+    /// Copy the workspace to a backup, or bring one up to date
+    ///
+    /// Safe while mounted and in use. What the backup has already is not copied again, and a backup that was cut short
+    /// goes on where it was.
+    Backup(BackupArgs),
+    /// Make a workspace of a backup
+    ///
+    /// Every byte is verified on the way.
+    RestoreBackup(RestoreBackupArgs),
     /// Serve the blobs of a workspace, or of a directory, to other machines
     ///
     /// Speaks Bazel's HTTP cache protocol: GET, PUT and HEAD of /cas/DIGEST, POST of /cas/findMissing; beside it /metrics
     /// for Prometheus and /healthz. Prints the address, and serves until SIGTERM, SIGINT or SIGHUP; requests that are
     /// being answered then have half a minute to end. LEASEHOLD_LOG sets the level of the log.
     Serve(ServeArgs),
+    /// Put and get bytes by their SHA-256, in a workspace or a directory of blobs
+    ///
+    /// For programs: every error begins with its code, with --json it is an object.
+    Store(StoreArgs),
     /// Write man pages or shell completions
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -138,6 +181,8 @@ mod tests {
             "leasehold revert a b",
             "leasehold log",
             "leasehold log a --json",
+            "leasehold log -n 3",
+            "leasehold log a --max-count 1",
             "leasehold cat a@@3",
             "leasehold restore a@@3",
             "leasehold leases",
@@ -148,14 +193,53 @@ mod tests {
             "leasehold recovered --json",
             "leasehold recovered list",
             "leasehold recovered restore 12 dest",
+            "leasehold gc",
+            "leasehold gc --grace 14d --dry-run -w ws --json",
+            "leasehold fsck --repair",
+            "leasehold rescue ws",
+            "leasehold backup dest --verify -w ws",
+            "leasehold restore-backup src ws",
             "leasehold serve",
             "leasehold serve -w ws --listen 127.0.0.1:0 --token-file a --read-only-token-file b",
             "leasehold serve --objects dir --listen [::1]:8417 --max-body 512M --max-requests 8",
+            "leasehold store put file --objects dir --durability best-effort",
+            "leasehold store put - --json",
+            "leasehold store get DIGEST -o file --coordination process",
+            "leasehold store has DIGEST -w ws",
+            "leasehold store missing DIGEST DIGEST",
+            "leasehold store missing -",
+            "leasehold store inventory --objects dir --json",
+            "leasehold store remove DIGEST --if-unmodified-since 1796000000000",
+            "leasehold store hold-backup-lease --objects dir -- cp -r a b",
+            "leasehold store stats --json",
             "leasehold generate man dir",
             "leasehold generate completions bash",
         ] {
             assert!(parse(line).is_ok(), "{line}: {}", parse(line).unwrap_err());
         }
+    }
+
+    /// What commands with subcommands share can stand on either side of the subcommand's name.
+    #[test]
+    fn options_go_before_or_after_a_subcommand() {
+        for line in [
+            "leasehold recovered -w ws --json restore 12 dest",
+            "leasehold recovered restore -w ws 12 dest --json",
+            "leasehold recovered -w ws restore 12 --json dest",
+        ] {
+            let Command::Recovered(args) = parse(line).expect(line).command else { panic!("{line}") };
+            assert_eq!((args.workspace.workspace, args.format.json), (Some("ws".into()), true), "{line}");
+            let Some(RecoveredAction::Restore(restored)) = args.action else { panic!("{line}") };
+            assert_eq!((restored.id, restored.dest), ("12".into(), "dest".into()), "{line}");
+        }
+        for line in ["leasehold lease -w ws --json show a", "leasehold lease show a -w ws --json"] {
+            let Command::Lease(args) = parse(line).expect(line).command else { panic!("{line}") };
+            assert_eq!((args.workspace.workspace, args.format.json), (Some("ws".into()), true), "{line}");
+        }
+        let Command::Recovered(args) = parse("leasehold recovered -w a list").unwrap().command else {
+            panic!()
+        };
+        assert_eq!(args.workspace.workspace, Some("a".into()));
     }
 
     #[test]
@@ -173,14 +257,26 @@ mod tests {
             "leasehold checkout",
             "leasehold checkin a",
             "leasehold checkin -m msg --onto 0",
+            "leasehold log -n 0",
             "leasehold revert",
             "leasehold lease acquire",
             "leasehold recovered restore 12",
+            "leasehold gc --grace -1d",
+            "leasehold rescue",
+            "leasehold backup",
+            "leasehold restore-backup src",
             "leasehold serve -w ws --objects dir",
             "leasehold serve --listen 8417",
             "leasehold serve --listen localhost:8417",
             "leasehold serve --max-body 0",
             "leasehold serve --max-requests 0",
+            "leasehold store",
+            "leasehold store get",
+            "leasehold store missing",
+            "leasehold store remove DIGEST",
+            "leasehold store remove DIGEST --if-unmodified-since soon",
+            "leasehold store hold-backup-lease",
+            "leasehold store stats --objects dir -w ws",
         ] {
             assert_eq!(parse(line).expect_err(line).exit_code(), 2, "{line}");
         }

@@ -4,6 +4,7 @@ use super::error::Result;
 use super::forms::{CheckInForm, Form};
 use super::output::{Printer, letter, table};
 use super::place::Context;
+use super::status::left_out;
 use crate::cli::CheckinArgs;
 use crate::engine::{ChangedItem, CheckInReport, CheckInRequest};
 use crate::model::VersionNumber;
@@ -20,15 +21,20 @@ pub(super) fn run(args: &CheckinArgs, context: &Context, out: &mut dyn Write) ->
         busy: Vec::new(),
     };
     let report = site.ops()?.check_in(&request)?;
-    Printer::new(out, common.format.json).print(&CheckInForm::of(&report), |out| human(out, &report))?;
+    let quiet_ms = site.workspace.policy().quiet_ms;
+    Printer::new(out, common.format.json)
+        .print(&CheckInForm::of(&report), |out| human(out, &report, quiet_ms))?;
     Ok(())
 }
 
-/// Says what a check-in made.
-pub(super) fn human(out: &mut dyn Write, report: &CheckInReport) -> io::Result<()> {
-    let Some(change) = report.change else { return writeln!(out, "nothing to check in") };
-    writeln!(out, "change {change}:")?;
-    table(out, "  ", &report.items.iter().map(item_row).collect::<Vec<_>>())
+/// Says what a check-in made, and what it left out.
+pub(super) fn human(out: &mut dyn Write, report: &CheckInReport, quiet_ms: i64) -> io::Result<()> {
+    match report.change {
+        Some(change) => writeln!(out, "change {change}:")?,
+        None => writeln!(out, "nothing to check in")?,
+    }
+    table(out, "  ", &report.items.iter().map(item_row).collect::<Vec<_>>())?;
+    left_out(out, &report.left_out, quiet_ms)
 }
 
 /// The action's letter, the path and the new version.

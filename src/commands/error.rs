@@ -3,7 +3,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::engine::EngineError;
-use crate::model::{Lease, NameError, ParseHolderError};
+use crate::model::{Lease, NameError, ParseDigestError, ParseHolderError};
 
 /// A result of a command.
 pub type Result<T> = std::result::Result<T, CommandError>;
@@ -22,11 +22,24 @@ pub enum CommandError {
         /// The lease that refused, unless it ended meanwhile.
         lease: Option<Box<Lease>>,
     },
+    /// Bytes are lost, or something else is wrong: the command has told what.
+    #[error(
+        "{}: {lost} blobs are lost, and {problems} other things are wrong: see above; restore what you can from a backup",
+        workspace.display()
+    )]
+    Damaged {
+        /// The workspace or backup.
+        workspace: PathBuf,
+        /// How many blobs can't be had.
+        lost: usize,
+        /// How many other problems there are.
+        problems: usize,
+    },
     /// Nothing says which workspace is meant.
     #[error("{}: no workspace here; use -w, LEASEHOLD_WORKSPACE, or a path inside a mount", .0.display())]
     NoWorkspace(PathBuf),
     /// The path is neither in a mount nor in the workspace.
-    #[error("{}: not in a mount or the workspace {}", path.display(), workspace.display())]
+    #[error("{}: not in a mount or the workspace {}; name a path in one of them", path.display(), workspace.display())]
     Outside {
         /// The path.
         path: PathBuf,
@@ -52,16 +65,20 @@ pub enum CommandError {
     /// The command needs a version.
     #[error("{}: says no version; write {}@@N", .0.display(), .0.display())]
     NoVersion(PathBuf),
-    /// The text is no holder.
-    #[error("{text:?}")]
+    /// The text is no holder, or can't be a part of one.
+    #[error("{text:?} can't be {what}")]
     BadHolder {
+        /// What it was meant to be, with its article.
+        what: &'static str,
+        /// The option that says another.
+        option: &'static str,
         /// The text.
         text: String,
         /// What is wrong with it.
         source: ParseHolderError,
     },
     /// The path is no mount of Leasehold.
-    #[error("{}: not a Leasehold mount", .0.display())]
+    #[error("{}: not a Leasehold mount; `findmnt -t fuse.leasehold` lists them", .0.display())]
     NotAMount(PathBuf),
     /// The daemon of the mount that the path is in has ended without unmounting.
     #[error("{}: in a dead mount; mount it again, or use -w", .0.display())]
@@ -121,6 +138,24 @@ pub enum CommandError {
         /// The system's error.
         source: io::Error,
     },
+    /// A text is no digest; it is not repeated.
+    #[error(transparent)]
+    InvalidDigest(#[from] ParseDigestError),
+    /// A command of the store failed.
+    #[error("{code}")]
+    Store {
+        /// What programs tell errors apart by.
+        code: &'static str,
+        /// The process's exit status.
+        status: u8,
+        /// Whether to tell it as JSON.
+        json: bool,
+        /// What went wrong.
+        source: Box<CommandError>,
+    },
+    /// It ends with this status, and all is said.
+    #[error("ended with status {0}")]
+    Ended(u8),
     /// Standard output can't be written.
     #[error("standard output: can't write")]
     Output(#[from] io::Error),
@@ -144,7 +179,9 @@ impl CommandError {
             | Self::TwoCheckouts { .. }
             | Self::BadPath { .. }
             | Self::NoVersion(_)
-            | Self::BadHolder { .. } => 2,
+            | Self::BadHolder { .. }
+            | Self::InvalidDigest(_) => 2,
+            Self::Store { status, .. } | Self::Ended(status) => *status,
             _ => 1,
         }
     }
@@ -154,20 +191,48 @@ impl CommandError {
         matches!(self, Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    fn advice(&self) -> Option<String> {
-        let (lease, act) = match self {
-            Self::Engine(EngineError::Held { lease, .. }) => (lease, "check in"),
-            Self::Engine(EngineError::KeyHeld { lease, .. }) | Self::Held { lease, .. } => {
-                (lease, "release it")
+    /// What programs tell errors of the store apart by.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Engine(EngineError::Blobs(error)) => error.code(),
+            Self::Store { code, .. } => code,
+            Self::InvalidDigest(_) => "invalid_digest",
+            Self::Engine(EngineError::NotAWorkspace(_) | EngineError::Config(_)) | Self::NoWorkspace(_) => {
+                "invalid_configuration"
             }
-            _ => return None,
-        };
-        let holder = &lease.as_ref()?.holder;
-        Some(format!("ask {holder} to {act}, or try again after that"))
+            _ => "unavailable",
+        }
     }
 
-    /// The error as one line, without the program's name: `OBJECT: fact; holder and expiry; what to do`.
+    /// Whether there is nothing left to say.
+    pub fn is_silent(&self) -> bool {
+        matches!(self, Self::Ended(_))
+    }
+
+    /// Whether the line is a JSON value, and the program's name has no place before it.
+    pub fn is_json(&self) -> bool {
+        matches!(self, Self::Store { json: true, .. })
+    }
+
+    fn advice(&self) -> Option<String> {
+        match self {
+            Self::Engine(error) => error.remedy(),
+            Self::Held { lease, .. } => {
+                let holder = &lease.as_ref()?.holder;
+                Some(format!("ask {holder} to release it, or try again after that"))
+            }
+            Self::BadHolder { option, .. } => Some(format!("choose another with {option}")),
+            Self::DaemonSilent { .. } => Some("see its log; if it hangs, end it and mount again".to_owned()),
+            _ => None,
+        }
+    }
+
+    /// The error as one line, without the program's name: `OBJECT: fact; holder and expiry; what to do`. Of the store:
+    /// `CODE: fact`, or a JSON object of both.
     pub fn line(&self) -> String {
+        if let Self::Store { code, json: true, source, .. } = self {
+            return serde_json::json!({ "code": code, "message": source.line() }).to_string();
+        }
         let mut line = chain(self);
         if let Some(advice) = self.advice() {
             line.push_str("; ");

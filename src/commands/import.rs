@@ -6,7 +6,7 @@ use super::error::{Result, one_line};
 use super::forms::HostPathForm;
 use super::output::{Printer, human_size};
 use super::place::Context;
-use super::progress::ImportBar;
+use super::progress::Bar;
 use crate::cli::ImportArgs;
 use crate::engine::{ImportReport, ImportRequest};
 
@@ -51,8 +51,10 @@ pub(super) fn run(args: &ImportArgs, context: &Context, out: &mut dyn Write) -> 
         author: site.holder.clone(),
         contents_only: false,
     };
-    let bar = ImportBar::new();
-    let report = site.workspace.import(&request, &|progress| bar.update(&progress))?;
+    let bar = Bar::new("files");
+    let report = site.workspace.import(&request, &|progress| {
+        bar.update(progress.files, progress.total_files, Some(progress.bytes))
+    })?;
     drop(bar);
     let form = ImportForm::of(&report);
     Printer::new(out, args.common.format.json).print(&form, |out| print_report(out, &report))?;

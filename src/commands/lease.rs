@@ -10,16 +10,21 @@ use super::forms::{Form, LeaseStatusForm};
 use super::output::{Printer, table};
 use super::place::Context;
 use super::status::lease_rows;
-use crate::cli::{CheckoutOfArgs, LeaseAcquireArgs, LeaseAction, LeaseTargetArgs};
+use crate::cli::{CheckoutOfArgs, LeaseAction, LeaseArgs, LeaseTargetArgs, WorkspaceArgs};
 use crate::engine::{EngineError, LeaseStatus, Workspace};
 use crate::model::{Holder, Instant, ResourceKey};
 
 /// Shows, takes or gives back one lease.
-pub(super) fn run(action: &LeaseAction, context: &Context, out: &mut dyn Write) -> Result<()> {
-    match action {
-        LeaseAction::Show(args) => show(args, context, out),
-        LeaseAction::Acquire(args) => acquire(args, context, out),
-        LeaseAction::Release(args) => release(args, context, out),
+pub(super) fn run(args: &LeaseArgs, context: &Context, out: &mut dyn Write) -> Result<()> {
+    let find = |target| Target::find(&args.workspace, target, context);
+    let now = context.environment.clock.now();
+    let mut printer = Printer::new(out, args.format.json);
+    match &args.action {
+        LeaseAction::Show(target) => show(&find(target)?, now, &mut printer),
+        LeaseAction::Acquire(acquired) => {
+            acquire(&find(&acquired.target)?, acquired.ttl_ms, now, &mut printer)
+        }
+        LeaseAction::Release(target) => release(find(target)?, &mut printer),
     }
 }
 
@@ -45,10 +50,10 @@ struct Target {
 }
 
 impl Target {
-    fn find(args: &LeaseTargetArgs, context: &Context) -> Result<Self> {
+    fn find(workspace: &WorkspaceArgs, args: &LeaseTargetArgs, context: &Context) -> Result<Self> {
         let key = key_of_text(&args.target);
         let paths = if key.is_some() { &[][..] } else { std::slice::from_ref(&args.target) };
-        let site = context.site(&args.workspace, &CheckoutOfArgs::default(), paths)?;
+        let site = context.site(workspace, &CheckoutOfArgs::default(), paths)?;
         let holder = args.holder.as_deref().map(parse_holder).transpose()?.unwrap_or(site.holder);
         let key = match (key, site.paths.first()) {
             (Some(key), _) => key,
@@ -78,31 +83,32 @@ fn key_of_text(target: &Path) -> Option<ResourceKey> {
 }
 
 fn parse_holder(text: &str) -> Result<Holder> {
-    text.parse().map_err(|source| CommandError::BadHolder { text: text.to_owned(), source })
+    text.parse().map_err(|source| CommandError::BadHolder {
+        what: "a holder",
+        option: "--as",
+        text: text.to_owned(),
+        source,
+    })
 }
 
-fn show(args: &LeaseTargetArgs, context: &Context, out: &mut dyn Write) -> Result<()> {
-    let target = Target::find(args, context)?;
-    let lease = target.status()?.filter(|status| status.live);
-    let now = context.environment.clock.now();
+fn show(target: &Target, now: Instant, printer: &mut Printer<'_>) -> Result<()> {
+    let lease = target.workspace.lease_over(&target.key, &target.holder)?;
     let form = ShowForm { key: target.key.to_string(), lease: lease.as_ref().map(LeaseStatusForm::of) };
-    Printer::new(out, args.format.json).print(&form, |out| match &lease {
+    printer.print(&form, |out| match &lease {
         Some(lease) => print_lease(out, lease, now),
         None => writeln!(out, "{}  free", one_line(&target.object)),
     })?;
     Ok(())
 }
 
-fn acquire(args: &LeaseAcquireArgs, context: &Context, out: &mut dyn Write) -> Result<()> {
-    let target = Target::find(&args.target, context)?;
-    let ttl_ms = args.ttl_ms.unwrap_or(target.workspace.policy().ttl_ms);
+fn acquire(target: &Target, ttl_ms: Option<i64>, now: Instant, printer: &mut Printer<'_>) -> Result<()> {
+    let ttl_ms = ttl_ms.unwrap_or(target.workspace.policy().ttl_ms);
     let acquired = target.workspace.acquire(&target.key, &target.holder, ttl_ms);
     let lease = acquired.map_err(|error| target.name_object(error))?;
     let path = target.status()?.and_then(|status| status.path);
     let status = LeaseStatus { path, lease, live: true };
-    let now = context.environment.clock.now();
     let form = LeaseStatusForm::of(&status);
-    Printer::new(out, args.target.format.json).print(&form, |out| print_lease(out, &status, now))?;
+    printer.print(&form, |out| print_lease(out, &status, now))?;
     Ok(())
 }
 
@@ -110,8 +116,7 @@ fn print_lease(out: &mut dyn Write, status: &LeaseStatus, now: Instant) -> io::R
     table(out, "", &lease_rows(std::slice::from_ref(status), now))
 }
 
-fn release(args: &LeaseTargetArgs, context: &Context, out: &mut dyn Write) -> Result<()> {
-    let target = Target::find(args, context)?;
+fn release(target: Target, printer: &mut Printer<'_>) -> Result<()> {
     let released = target.workspace.release(&target.key, &target.holder);
     let released = released.map_err(|error| target.name_object(error))?;
     let other = if released { None } else { target.status()?.filter(|status| status.live) };
@@ -119,7 +124,7 @@ fn release(args: &LeaseTargetArgs, context: &Context, out: &mut dyn Write) -> Re
         return Err(CommandError::Held { object: target.object, lease: Some(Box::new(status.lease)) });
     }
     let form = ReleaseForm { key: target.key.to_string(), released };
-    Printer::new(out, args.format.json).print(&form, |_| Ok(()))?;
+    printer.print(&form, |_| Ok(()))?;
     Ok(())
 }
 

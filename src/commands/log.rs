@@ -12,7 +12,7 @@ use crate::engine::{LogEntry, LoggedItem};
 pub(super) fn run(args: &LogArgs, context: &Context, out: &mut dyn Write) -> Result<()> {
     let common = &args.common;
     let site = context.site(&common.workspace, &common.checkout_of, args.path.as_slice())?;
-    let entries = site.workspace.log(site.paths.first())?;
+    let entries = site.workspace.log(site.paths.first(), args.max_count)?;
     let form: Vec<LogForm> = entries.iter().map(LogForm::of).collect();
     Printer::new(out, common.format.json).print(&form, |out| human(out, &entries))?;
     Ok(())

@@ -10,9 +10,12 @@ pub mod place;
 pub mod remote;
 
 mod add;
+mod backup;
 mod cat;
 mod checkin;
 mod checkout;
+mod fsck;
+mod gc;
 mod generate;
 mod import;
 mod init;
@@ -21,11 +24,13 @@ mod leases;
 mod log;
 mod progress;
 mod recovered;
+mod rescue;
 mod restore;
 mod revert;
 mod save_as;
 mod settle;
 mod status;
+mod store;
 mod umount;
 mod users;
 
@@ -55,8 +60,14 @@ pub fn run(command: &Command, context: &Context, out: &mut dyn Write) -> Result<
         Command::Cat(args) => cat::run(args, context, out),
         Command::Restore(args) => restore::run(args, context, out),
         Command::Leases(args) => leases::run(args, context, out),
-        Command::Lease(args) => lease::run(&args.action, context, out),
+        Command::Lease(args) => lease::run(args, context, out),
         Command::Recovered(args) => recovered::run(args, context, out),
+        Command::Gc(args) => gc::run(args, context, out),
+        Command::Fsck(args) => fsck::run(args, context, out),
+        Command::Rescue(args) => rescue::run(args, context, out),
+        Command::Backup(args) => backup::run(args, context, out),
+        Command::RestoreBackup(args) => backup::restore(args, context, out),
+        Command::Store(args) => store::run(&args.action, context, out),
         Command::Generate(args) => generate::run(args, out),
     }
 }

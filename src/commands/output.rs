@@ -1,12 +1,15 @@
 //! What commands print: aligned lines for people, one JSON value for programs.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 use serde::Serialize;
 
-use super::error::one_line;
+use super::error::{CommandError, Result, one_line};
 use crate::engine::Action;
 use crate::model::{Instant, Lease};
+
+/// Holds bytes between the store and the output.
+const BUFFER_BYTES: usize = 128 * 1024;
 
 /// Standard output, or a buffer in tests.
 pub struct Printer<'a> {
@@ -33,6 +36,23 @@ impl<'a> Printer<'a> {
             human(self.out)?;
         }
         self.out.flush()
+    }
+}
+
+/// Copies what a reader holds to the output; `unreadable` says what it was.
+pub fn copy_out(
+    reader: &mut dyn Read,
+    out: &mut dyn Write,
+    unreadable: impl FnOnce(io::Error) -> CommandError,
+) -> Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok(out.flush()?),
+            Ok(length) => out.write_all(&buffer[..length])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(unreadable(error)),
+        }
     }
 }
 

@@ -2,38 +2,42 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::engine::ImportProgress;
+/// A bar on standard error while many things are done, if that is a terminal.
+pub(super) struct Bar {
+    bar: ProgressBar,
+    things: &'static str,
+}
 
-/// A bar on standard error while files are imported, if that is a terminal.
-pub(super) struct ImportBar(ProgressBar);
-
-impl ImportBar {
-    /// Shows the bar.
-    pub(super) fn new() -> Self {
+impl Bar {
+    /// Shows the bar; `things` are what it counts.
+    pub(super) fn new(things: &'static str) -> Self {
         let target = if std::io::stderr().is_terminal() {
             ProgressDrawTarget::stderr()
         } else {
             ProgressDrawTarget::hidden()
         };
         let bar = ProgressBar::with_draw_target(None, target);
-        bar.set_style(style("{spinner} {pos} files  {msg}  {elapsed}"));
-        Self(bar)
+        bar.set_style(style(&format!("{{spinner}} {{pos}} {things}  {{msg}}  {{elapsed}}")));
+        Self { bar, things }
     }
 
-    /// Shows how far the import is.
-    pub(super) fn update(&self, progress: &ImportProgress) {
-        if self.0.length() != Some(progress.total_files) {
-            self.0.set_length(progress.total_files);
-            self.0.set_style(style("{bar:30} {pos}/{len} files  {msg}  {eta} left"));
+    /// Shows how far the work is; `bytes` where they are counted, too.
+    pub(super) fn update(&self, done: u64, total: u64, bytes: Option<u64>) {
+        if self.bar.length() != Some(total) {
+            self.bar.set_length(total);
+            let things = self.things;
+            self.bar.set_style(style(&format!("{{bar:30}} {{pos}}/{{len}} {things}  {{msg}}  {{eta}} left")));
         }
-        self.0.set_position(progress.files);
-        self.0.set_message(indicatif::BinaryBytes(progress.bytes).to_string());
+        self.bar.set_position(done);
+        if let Some(bytes) = bytes {
+            self.bar.set_message(indicatif::BinaryBytes(bytes).to_string());
+        }
     }
 }
 
-impl Drop for ImportBar {
+impl Drop for Bar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }
 

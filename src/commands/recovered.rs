@@ -9,22 +9,23 @@ use super::forms::{HostPathForm, RecoveryForm, all};
 use super::output::{Printer, table};
 use super::place::Context;
 use super::status::recovery_rows;
-use crate::cli::{RecoveredAction, RecoveredArgs, RecoveredListArgs, RecoveredRestoreArgs};
+use crate::cli::{RecoveredAction, RecoveredArgs, RecoveredRestoreArgs};
 use crate::engine::Workspace;
 
 /// Lists recovery copies, or copies one to a new file.
 pub(super) fn run(args: &RecoveredArgs, context: &Context, out: &mut dyn Write) -> Result<()> {
+    let workspace = context.workspace(&args.workspace)?;
+    let mut printer = Printer::new(out, args.format.json);
     match &args.action {
-        None => list(&args.list, context, out),
-        Some(RecoveredAction::List(args)) => list(args, context, out),
-        Some(RecoveredAction::Restore(args)) => restore(args, context, out),
+        None | Some(RecoveredAction::List) => list(&workspace, &mut printer),
+        Some(RecoveredAction::Restore(restored)) => restore(&workspace, context, restored, &mut printer),
     }
 }
 
-fn list(args: &RecoveredListArgs, context: &Context, out: &mut dyn Write) -> Result<()> {
-    let copies = context.workspace(&args.workspace)?.recovered()?;
+fn list(workspace: &Workspace, printer: &mut Printer<'_>) -> Result<()> {
+    let copies = workspace.recovered()?;
     let form: Vec<RecoveryForm> = all(&copies);
-    Printer::new(out, args.format.json).print(&form, |out| table(out, "", &recovery_rows(&copies)))?;
+    printer.print(&form, |out| table(out, "", &recovery_rows(&copies)))?;
     Ok(())
 }
 
@@ -35,14 +36,18 @@ struct RestoredForm {
     path: HostPathForm,
 }
 
-fn restore(args: &RecoveredRestoreArgs, context: &Context, out: &mut dyn Write) -> Result<()> {
-    let workspace = context.workspace(&args.workspace)?;
+fn restore(
+    workspace: &Workspace,
+    context: &Context,
+    args: &RecoveredRestoreArgs,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
     let source = workspace.recovered_file(&args.id)?;
-    let dest = destination(&workspace, &args.id, &context.cwd.join(&args.dest))?;
+    let dest = destination(workspace, &args.id, &context.cwd.join(&args.dest))?;
     copy(&source, &dest)?;
     let form = RestoredForm { id: args.id.clone(), path: HostPathForm::of(&dest) };
     let text = one_line(&dest.display().to_string());
-    Printer::new(out, args.format.json).print(&form, |out| writeln!(out, "{text}"))?;
+    printer.print(&form, |out| writeln!(out, "{text}"))?;
     Ok(())
 }
 

@@ -33,7 +33,7 @@ pub(super) fn run(args: &RestoreArgs, context: &Context, out: &mut dyn Write) ->
 }
 
 fn newest(site: &Site, path: &ArtifactPath) -> Result<VersionNumber> {
-    let entries = site.workspace.log(Some(path))?;
+    let entries = site.workspace.log(Some(path), None)?;
     let items = entries.iter().flat_map(|entry| &entry.items).map(|logged| &logged.item);
     let versions = items.filter(|item| item.path == *path).filter_map(|item| item.version);
     versions.max().ok_or_else(|| EngineError::NotFound(path.clone()).into())

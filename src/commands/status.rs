@@ -5,8 +5,9 @@ use super::forms::{Form, StatusForm};
 use super::output::{Printer, human_size, letter, table, time_left};
 use super::place::Context;
 use crate::cli::StatusArgs;
+use crate::config::duration_text;
 use crate::engine::{DraftStatus, LeaseStatus, RecoveryCopy, StatusReport};
-use crate::model::Instant;
+use crate::model::{ArtifactPath, Instant};
 
 /// Shows what a checkout changed and holds.
 pub(super) fn run(args: &StatusArgs, context: &Context, out: &mut dyn Write) -> Result<()> {
@@ -14,13 +15,16 @@ pub(super) fn run(args: &StatusArgs, context: &Context, out: &mut dyn Write) -> 
     let site = context.site(&common.workspace, &common.checkout_of, args.path.as_slice())?;
     let report = site.ops()?.status(&site.path_or_root())?;
     let now = context.environment.clock.now();
-    Printer::new(out, common.format.json).print(&StatusForm::of(&report), |out| human(out, &report, now))?;
+    let quiet_ms = site.workspace.policy().quiet_ms;
+    Printer::new(out, common.format.json)
+        .print(&StatusForm::of(&report), |out| human(out, &report, now, quiet_ms))?;
     Ok(())
 }
 
-fn human(out: &mut dyn Write, report: &StatusReport, now: Instant) -> io::Result<()> {
+fn human(out: &mut dyn Write, report: &StatusReport, now: Instant, quiet_ms: i64) -> io::Result<()> {
     head(out, report)?;
     section(out, "drafts", &draft_rows(&report.drafts))?;
+    left_out(out, &report.provisional, quiet_ms)?;
     section(out, "leases", &lease_rows(&report.leases, now))?;
     section(
         out,
@@ -51,6 +55,15 @@ pub(super) fn section(out: &mut dyn Write, heading: &str, rows: &[Vec<String>]) 
     }
     writeln!(out, "{heading}:")?;
     table(out, "  ", rows)
+}
+
+/// Names ambiguous files that are no documents yet, with why and what to do.
+pub(super) fn left_out(out: &mut dyn Write, paths: &[ArtifactPath], quiet_ms: i64) -> io::Result<()> {
+    let heading = format!(
+        "names that may be temporary, left out until untouched for {} (`leasehold add PATH` takes one at once)",
+        duration_text(quiet_ms)
+    );
+    section(out, &heading, &paths.iter().map(|path| vec![path.to_string()]).collect::<Vec<_>>())
 }
 
 /// `M*` and the path: the action's letter, `!` for stale, `*` for bytes that no save holds yet.
@@ -100,7 +113,7 @@ mod tests {
     use super::*;
     use crate::clock::{Clock, ManualClock};
     use crate::engine::{Action, MountStatus};
-    use crate::model::{ArtifactPath, ChangeNumber, Generation, Kind, Lease, ResourceKey, VersionNumber};
+    use crate::model::{ChangeNumber, Generation, Kind, Lease, ResourceKey, VersionNumber};
 
     fn draft(path: &str, action: Action, dirty: bool, stale: bool) -> DraftStatus {
         let path = ArtifactPath::parse(path).unwrap();
@@ -128,15 +141,17 @@ mod tests {
                 draft("c", Action::Deleted, false, false),
             ],
             leases: vec![LeaseStatus { path: None, lease, live: true }],
+            provisional: vec![ArtifactPath::parse("x.part").unwrap()],
             scratch: 2,
             ..StatusReport::default()
         };
         let mut out = Vec::new();
-        human(&mut out, &report, now).unwrap();
+        human(&mut out, &report, now, 90_000).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "ada@desk on /mnt/a\\x0ab (process 7, cached reads), change 4\n\
              drafts:\n  M!*  a/b.docx  on v3  2.00 KiB\n  D    c         on v3  2.00 KiB\n\
+             names that may be temporary, left out until untouched for 1m30s (`leasehold add PATH` takes one at once):\n  x.part\n\
              leases:\n  thread:1  bob@desk  2026-11-30T00:53:20Z  1m30s left\n\
              scratch files: 2\n"
         );

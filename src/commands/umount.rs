@@ -30,6 +30,7 @@ struct Farewell {
     drafts: Vec<DraftStatus>,
     leases: Vec<LeaseStatus>,
     problems: Vec<String>,
+    quiet_ms: i64,
 }
 
 #[derive(Serialize)]
@@ -94,7 +95,7 @@ fn unmount(args: &UmountArgs, context: &Context, mount: &Mount, holder: Holder) 
     if !args.lazy {
         refuse_if_used(context, mount, status.pid)?;
     }
-    let mut farewell = prepare(args, &remote, holder)?;
+    let mut farewell = prepare(args, &remote, holder, workspace.policy().quiet_ms)?;
     let asked = remote.unmount(args.lazy);
     if asked.is_err() {
         // Somebody may have come in since we looked; then his name says more than the daemon's error.
@@ -122,13 +123,14 @@ fn refuse_if_used(context: &Context, mount: &Mount, daemon: u32) -> Result<()> {
 }
 
 /// Settles, checks in if that was asked for, and sees what is left.
-fn prepare(args: &UmountArgs, remote: &Remote, holder: Holder) -> Result<Farewell> {
+fn prepare(args: &UmountArgs, remote: &Remote, holder: Holder, quiet_ms: i64) -> Result<Farewell> {
     let settled = remote.settle(&ArtifactPath::root())?;
     let check_in = args.message.as_deref().map(|message| check_in_all(remote, message)).transpose()?;
     let status = remote.status(&ArtifactPath::root())?;
     let own = |status: &LeaseStatus| status.live && status.lease.holder == holder;
     let leases = status.leases.into_iter().filter(own).collect();
-    Ok(Farewell { holder, check_in, drafts: status.drafts, leases, problems: settled.problems })
+    let (drafts, problems) = (status.drafts, settled.problems);
+    Ok(Farewell { holder, check_in, drafts, leases, problems, quiet_ms })
 }
 
 fn check_in_all(remote: &Remote, message: &str) -> Result<CheckInReport> {
@@ -162,7 +164,7 @@ fn form_of(mountpoint: &Path, farewell: Option<&Farewell>) -> UmountForm {
 
 fn print(out: &mut dyn Write, farewell: &Farewell, now: Instant) -> io::Result<()> {
     if let Some(report) = &farewell.check_in {
-        checkin::human(out, report)?;
+        checkin::human(out, report, farewell.quiet_ms)?;
     }
     let holder = &farewell.holder;
     section(out, &format!("drafts that {holder} keeps"), &draft_rows(&farewell.drafts))?;

@@ -5,7 +5,7 @@ mod error;
 mod policy;
 mod template;
 
-pub use duration::{DurationError, MAX_DURATION_MS, parse_duration_ms};
+pub use duration::{DurationError, MAX_DURATION_MS, duration_text, parse_duration_ms};
 pub use error::{ConfigError, SyntaxFault};
 pub use policy::{CloseDurability, ListXattrs, Policy, UnresolvedWriter};
 pub use template::DEFAULT_CONFIG_TOML;

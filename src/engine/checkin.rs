@@ -1,7 +1,7 @@
 use super::history::changed_item;
 use super::{CheckInReport, CheckInRequest, EngineError, Result, Sealed, Workspace};
 use crate::catalog::{Actor, CatalogError, CheckIn, CheckedIn, DraftInfo};
-use crate::model::{ArtifactPath, Content, Ino, Timestamp};
+use crate::model::{ArtifactPath, CheckoutId, Content, Ino, Timestamp};
 
 impl Workspace {
     /// Checks in drafts that nobody is writing to, after bringing their bytes into the store.
@@ -10,16 +10,18 @@ impl Workspace {
     pub fn check_in(&self, actor: &Actor, request: &CheckInRequest) -> Result<(CheckInReport, CheckedIn)> {
         self.promote_settled(actor)?;
         let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
-        self.check_paths(actor, &drafts, &request.paths)?;
+        self.check_paths(actor.checkout, &drafts, &request.paths)?;
         let selected: Vec<&DraftInfo> =
             drafts.iter().filter(|draft| selects(&request.paths, draft)).collect();
         self.publish_drafts(actor, &selected, &request.busy)?;
         let checked_in = self.check_in_published(actor, request, &drafts)?;
         self.wake();
+        self.store_manifests();
         let items = checked_in.items.iter();
         let items =
             items.map(|item| changed_item(item.before.clone(), item.after.clone(), item.version)).collect();
-        Ok((CheckInReport { change: checked_in.change, items }, checked_in))
+        let left_out = self.provisional(actor.checkout, &request.paths)?;
+        Ok((CheckInReport { change: checked_in.change, items, left_out }, checked_in))
     }
 
     /// Checks in; what the selection turns out to depend on is published when the catalog names it.
@@ -51,10 +53,13 @@ impl Workspace {
 
     /// Brings the bytes of drafts into the store.
     fn publish_drafts(&self, actor: &Actor, drafts: &[&DraftInfo], busy: &[Ino]) -> Result<()> {
-        let mut sealed = Vec::new();
+        let (mut sealed, mut paths) = (Vec::new(), Vec::new());
         for draft in drafts {
             match &draft.content {
-                Content::Staged(file) => sealed.push(sealed_save(actor, draft, file)),
+                Content::Staged(file) => {
+                    sealed.push(sealed_save(actor, draft, file));
+                    paths.push(&draft.path);
+                }
                 Content::Direct(file) => {
                     let open = busy.contains(&draft.ino);
                     self.publish_direct(actor.checkout, (draft.artifact, draft.base), file, open)?;
@@ -62,8 +67,8 @@ impl Workspace {
                 Content::None | Content::Blob(_) | Content::Target(_) => {}
             }
         }
-        for published in self.publish(&sealed)? {
-            published?;
+        for (path, published) in paths.into_iter().zip(self.publish(&sealed)?) {
+            published.map_err(|source| EngineError::NotStored { path: path.clone(), source })?;
         }
         Ok(())
     }
@@ -81,16 +86,38 @@ impl Workspace {
         Ok(())
     }
 
+    /// The ambiguous files at and below some paths (none: all) that no check-in has taken as documents yet, by path.
+    pub(super) fn provisional(
+        &self,
+        checkout: CheckoutId,
+        under: &[ArtifactPath],
+    ) -> Result<Vec<ArtifactPath>> {
+        let mut paths = Vec::new();
+        let ever = Timestamp(i64::MAX);
+        for artifact in self.in_catalog(self.catalog().settled_provisional(checkout, ever))? {
+            paths.extend(self.in_catalog(self.catalog().path_of(checkout, artifact))?);
+        }
+        paths.retain(|path| under.is_empty() || under.iter().any(|wanted| path.is_within(wanted)));
+        paths.sort();
+        Ok(paths)
+    }
+
+    /// Refuses a path that names neither a draft of a checkout nor anything else.
+    pub fn refuse_unknown(&self, checkout: CheckoutId, path: &ArtifactPath) -> Result<()> {
+        let drafts = self.in_catalog(self.catalog().drafts(checkout))?;
+        self.check_paths(checkout, &drafts, std::slice::from_ref(path))
+    }
+
     /// Refuses paths that name neither a draft nor anything else.
     pub(super) fn check_paths(
         &self,
-        actor: &Actor,
+        checkout: CheckoutId,
         drafts: &[DraftInfo],
         paths: &[ArtifactPath],
     ) -> Result<()> {
         for path in paths {
             let names_draft = drafts.iter().any(|draft| selects(std::slice::from_ref(path), draft));
-            let is_there = || self.in_catalog(self.catalog().resolve(actor.checkout, path));
+            let is_there = || self.in_catalog(self.catalog().resolve(checkout, path));
             if !names_draft && is_there()?.is_none() {
                 return Err(EngineError::NotFound(path.clone()));
             }

@@ -9,7 +9,7 @@ use super::{
 use crate::blobs::BlobStore;
 use crate::catalog::{Actor, DraftInfo, NewEntry, Place, Save};
 use crate::model::{
-    ArtifactPath, Attrs, CheckoutId, Content, Entry, Generation, Holder, Kind, Lease, Scratch, Seq,
+    ArtifactPath, Attrs, CheckoutId, Content, Digest, Entry, Generation, Holder, Kind, Lease, Scratch, Seq,
     VersionInfo, VersionNumber,
 };
 use crate::sys;
@@ -27,6 +27,7 @@ impl Workspace {
     /// The checkout of a holder, made if there is none; the caller has seen that no live process has it mounted.
     pub fn detached(self: &Arc<Self>, holder: &Holder, ttl_ms: i64) -> Result<Detached> {
         let checkout = self.in_catalog(self.catalog().checkout(holder))?;
+        self.take_back_lost_saves(checkout, holder)?;
         Ok(Detached { workspace: self.clone(), checkout, holder: holder.clone(), ttl_ms })
     }
 }
@@ -57,6 +58,10 @@ impl CheckoutOps for Detached {
         self.workspace.save_as(&self.actor(), path, new)
     }
 
+    fn open_blobs(&self) -> Result<Vec<Digest>> {
+        Ok(Vec::new())
+    }
+
     fn settle(&self, under: &ArtifactPath) -> Result<SettleReport> {
         self.workspace.settle_drafts(&self.actor(), under)
     }
@@ -64,7 +69,9 @@ impl CheckoutOps for Detached {
     fn add(&self, path: &ArtifactPath) -> Result<()> {
         let entry = self.entry(path)?;
         if !entry.kind.is_versioned() {
-            return Err(EngineError::Refused(format!("{path}: a FIFO or socket has no versions")));
+            return Err(EngineError::Refused(format!(
+                "{path}: a FIFO or socket has no versions; it stays scratch"
+            )));
         }
         let promoted = self.workspace.catalog().promote(&self.actor(), entry.artifact);
         promoted.map(drop).map_err(|error| self.refusal(path, error))
@@ -103,11 +110,13 @@ impl Workspace {
     /// Where a path would be; its directory must be there.
     fn place_for(&self, checkout: CheckoutId, path: &ArtifactPath) -> Result<Place> {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(EngineError::Refused(format!("{path}: the root directory can't be replaced")));
+            return Err(EngineError::Refused(format!(
+                "{path}: the root directory can't be replaced; name something in it"
+            )));
         };
         let dir = self.entry_at(checkout, &above)?;
         if dir.kind != Kind::Directory {
-            return Err(EngineError::Refused(format!("{above}: not a directory")));
+            return Err(EngineError::Refused(format!("{above}: not a directory; name one that is there")));
         }
         Ok(Place { parent: dir.artifact, name: name.clone() })
     }
@@ -116,7 +125,7 @@ impl Workspace {
     /// the leases. Nobody may be writing to them.
     pub fn revert(&self, actor: &Actor, paths: &[ArtifactPath], reason: &str) -> Result<RevertReport> {
         let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
-        self.check_paths(actor, &drafts, paths)?;
+        self.check_paths(actor.checkout, &drafts, paths)?;
         let contents = self.in_catalog(self.catalog().revertible(actor, paths))?;
         let mut recovered = Vec::new();
         for (artifact, content) in &contents {
@@ -190,9 +199,17 @@ impl Workspace {
     pub fn save_as(&self, actor: &Actor, path: &ArtifactPath, new: &ArtifactPath) -> Result<()> {
         let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
         let draft = drafts.iter().find(|draft| draft.path == *path && draft.drafted);
-        let draft = draft.ok_or_else(|| EngineError::Refused(format!("{path}: no draft to save")))?;
+        let draft = draft.ok_or_else(|| {
+            EngineError::Refused(format!("{path}: has no draft to save; to copy a version use cp"))
+        })?;
         if draft.kind == Kind::Directory {
-            return Err(EngineError::Refused(format!("{path}: is a directory")));
+            return Err(EngineError::Refused(format!("{path}: is a directory; save its files one by one")));
+        }
+        if let Content::Staged(file) = &draft.content {
+            // Another name is no reason to forget what comes back if the bytes are lost: so they are brought to safety.
+            for published in self.publish(&[sealed_save(actor, draft, file)])? {
+                published?;
+            }
         }
         let place = self.place_for(actor.checkout, new)?;
         let entry = self.new_entry(draft.kind, draft.attrs, Content::None, 0)?;
@@ -210,8 +227,9 @@ impl Workspace {
 
     /// Brings the saves under a path into the store.
     fn settle_drafts(&self, actor: &Actor, under: &ArtifactPath) -> Result<SettleReport> {
-        let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
         let under = std::slice::from_ref(under);
+        let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
+        self.check_paths(actor.checkout, &drafts, under)?;
         let sealed = drafts.iter().filter(|draft| selects(under, draft)).filter_map(|draft| {
             let Content::Staged(file) = &draft.content else { return None };
             Some((draft, sealed_save(actor, draft, file)))
@@ -228,7 +246,9 @@ impl Workspace {
     pub fn restore(&self, actor: &Actor, path: &ArtifactPath, number: VersionNumber) -> Result<()> {
         let version = self.version_at(path, Some(number))?;
         if version.kind == Kind::Directory {
-            return Err(EngineError::Refused(format!("{path}: only files and symlinks can be restored")));
+            return Err(EngineError::Refused(format!(
+                "{path}: is a directory; restore its files one by one"
+            )));
         }
         match self.in_catalog(self.catalog().resolve(actor.checkout, path))? {
             Some(entry) => self.restore_onto(actor, path, &entry, &version),
@@ -247,7 +267,7 @@ impl Workspace {
     ) -> Result<()> {
         if entry.kind != version.kind {
             return Err(EngineError::Refused(format!(
-                "{path}: version {} is of another kind",
+                "{path}: version {} is of another kind than what is there; move that away first",
                 version.number
             )));
         }

@@ -1,3 +1,4 @@
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use crate::catalog::CatalogError;
@@ -16,7 +17,7 @@ pub enum EngineError {
     },
     /// The draft was made on an older version.
     #[error(
-        "{path}: made on version {base}, and the newest is {head}: read it again, `leasehold save-as`, or `leasehold checkin --onto {head}`"
+        "{path}: made on version {base}, and the newest is {head}; read it again, `leasehold save-as`, or `leasehold checkin --onto {head}`"
     )]
     Stale {
         /// The object.
@@ -28,7 +29,7 @@ pub enum EngineError {
     },
     /// The draft's file was deleted from the head tree by another check-in.
     #[error(
-        "{path}: made on version {base}, and deleted by another check-in since: keep it with `leasehold save-as`, or `leasehold revert` it"
+        "{path}: made on version {base}, and deleted by another check-in since; keep it with `leasehold save-as`, or `leasehold revert` it"
     )]
     DeletedMeanwhile {
         /// The object.
@@ -51,16 +52,24 @@ pub enum EngineError {
     #[error("{0}")]
     Refused(String),
     /// The catalog failed.
-    #[error("{path}: the catalog refused")]
+    #[error("{}: the catalog can't be used", file.display())]
     Catalog {
-        /// The object; the root where it is no single one.
-        path: ArtifactPath,
+        /// The catalog's file.
+        file: PathBuf,
         /// The catalog's error.
         source: CatalogError,
     },
     /// The store failed.
-    #[error("the store failed")]
+    #[error(transparent)]
     Blobs(#[from] crate::blobs::BlobError),
+    /// A draft's bytes can't be brought into the store; where the disk lost some of them, never.
+    #[error("{path}: its last save can't be stored; save it again, if that stays so")]
+    NotStored {
+        /// The draft.
+        path: ArtifactPath,
+        /// The store's error.
+        source: crate::blobs::BlobError,
+    },
     /// A file of the workspace can't be used.
     #[error("can't {doing} {}", path.display())]
     File {
@@ -85,6 +94,32 @@ pub enum EngineError {
 fn held(lease: Option<&Lease>) -> String {
     match lease {
         Some(lease) => format!("held by {} until {}", lease.holder, lease.expires.to_rfc3339()),
-        None => "was held by somebody else a moment ago: try again".to_owned(),
+        None => "was held by somebody else a moment ago; try again".to_owned(),
+    }
+}
+
+impl EngineError {
+    /// What to do about it, where the text of the error doesn't say so itself.
+    pub fn remedy(&self) -> Option<String> {
+        let ask = |lease: &Option<Box<Lease>>, act: &str| {
+            lease.as_ref().map(|lease| format!("ask {} to {act}, or try again after that", lease.holder))
+        };
+        match self {
+            Self::Held { lease, .. } => ask(lease, "check in"),
+            Self::KeyHeld { lease, .. } => ask(lease, "release it"),
+            Self::NotFound(_) => Some("check its spelling".to_owned()),
+            Self::Catalog { source, .. } => source.remedy().map(str::to_owned),
+            Self::Blobs(source) | Self::NotStored { source, .. } => source.remedy().map(str::to_owned),
+            Self::NotAWorkspace(_) => Some("`leasehold init` makes one".to_owned()),
+            Self::WorkspaceExists(_) => Some("`leasehold import` checks files in to it".to_owned()),
+            Self::File { source, .. } if source.kind() == ErrorKind::StorageFull => {
+                Some("make space on its filesystem".to_owned())
+            }
+            Self::Stale { .. }
+            | Self::DeletedMeanwhile { .. }
+            | Self::Refused(_)
+            | Self::File { .. }
+            | Self::Config(_) => None,
+        }
     }
 }

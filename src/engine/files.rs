@@ -35,7 +35,7 @@ pub(super) fn remove_file(path: &Path) -> Result<()> {
 pub(super) fn check_filesystem(dir: &File, root: &Path) -> Result<()> {
     match sys::network_filesystem(dir).map_err(file_error("examine", root))? {
         Some(kind) => Err(EngineError::Refused(format!(
-            "{}: a workspace can't be on {kind}, since its catalog needs a local filesystem",
+            "{}: a workspace can't be on {kind}, since its catalog needs a local filesystem; choose another directory",
             root.display()
         ))),
         None => Ok(()),

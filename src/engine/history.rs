@@ -6,9 +6,9 @@ use crate::catalog::{ChangeRecord, ChangeRecordItem};
 use crate::model::{ArtifactPath, Content, VersionInfo, VersionNumber};
 
 impl Workspace {
-    /// The changes, newest first; of one path, those that touched what is or was there, across renames.
-    pub fn log(&self, under: Option<&ArtifactPath>) -> Result<Vec<LogEntry>> {
-        let records = self.in_catalog(self.catalog().log(under))?;
+    /// The newest `limit` changes (none: all), newest first; of one path, those that touched what is or was there, across renames.
+    pub fn log(&self, under: Option<&ArtifactPath>, limit: Option<usize>) -> Result<Vec<LogEntry>> {
+        let records = self.in_catalog(self.catalog().log(under, limit))?;
         if let Some(path) = under.filter(|path| records.is_empty() && !path.is_root()) {
             return Err(EngineError::NotFound(path.clone()));
         }
@@ -22,7 +22,7 @@ impl Workspace {
             Content::Blob(digest) => Ok(self.blobs().get(&digest)?),
             Content::Target(target) => Ok(Box::new(std::io::Cursor::new(target))),
             Content::None | Content::Staged(_) | Content::Direct(_) => {
-                Err(EngineError::Refused(format!("{path}: not a file")))
+                Err(EngineError::Refused(format!("{path}: is a directory; name a file")))
             }
         }
     }
@@ -39,7 +39,7 @@ impl Workspace {
         let number = number.unwrap_or(newest);
         let version = self.in_catalog(self.catalog().version(known.artifact, number))?;
         version.ok_or_else(|| {
-            EngineError::Refused(format!("{path}: no version {number}; the newest is {newest}"))
+            EngineError::Refused(format!("{path}: has no version {number}; the newest is {newest}"))
         })
     }
 }

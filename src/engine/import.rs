@@ -74,6 +74,7 @@ impl Workspace {
             walk.source(source, request)?;
         }
         let Walk { found, mut skipped, .. } = walk;
+        let _work = self.begin_work()?;
         let stored = self.store_files(&found, progress)?;
         let mut report = ImportReport::default();
         let mut items = Vec::with_capacity(found.len());
@@ -98,6 +99,7 @@ impl Workspace {
         let change = imported.map_err(|error| self.refusal(None, &request.into, error))?;
         if change.is_some() {
             self.wake();
+            self.store_manifests();
         }
         Ok(change)
     }
@@ -223,7 +225,9 @@ impl Walk {
         }
         if let Some(other) = self.found.get(path).filter(|other| other.kind != Kind::Directory) {
             let (one, two) = (other.host.display(), host.display());
-            return Err(EngineError::Refused(format!("{one} and {two} would both become {path}")));
+            return Err(EngineError::Refused(format!(
+                "{one} and {two} would both become {path}; import one of them --into another directory"
+            )));
         }
         let found = match found(host.clone(), path, &metadata) {
             Ok(found) => found,

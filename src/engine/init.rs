@@ -3,15 +3,15 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::files::{check_filesystem, file_error, make_private_dir, sync_dir};
 use super::{EngineError, Environment, Layout, Result};
-use crate::blobs::{DiskStore, MemoryStamps};
+use crate::blobs::{DiskSettings, DiskStore, MemoryStamps};
 use crate::catalog::Catalog;
 use crate::config::DEFAULT_CONFIG_TOML;
-use crate::model::{ArtifactPath, Attrs};
+use crate::model::{Attrs, Instant};
 
 /// What an unfinished workspace is called, with a token after it.
 const UNFINISHED: &str = ".leasehold.tmp-";
@@ -20,6 +20,16 @@ const UNFINISHED: &str = ".leasehold.tmp-";
 const ROOT_MODE: u32 = 0o755;
 
 pub(super) fn init(root: &Path, env: &Environment) -> Result<()> {
+    make(root, env, |layout| {
+        write_new(&layout.config(), DEFAULT_CONFIG_TOML.as_bytes())?;
+        let parts = env.store_parts(DiskSettings::default(), Arc::new(MemoryStamps::default()));
+        DiskStore::create(&layout.objects(), &layout.staging(), &parts)?;
+        make_catalog(&layout.catalog(), env)
+    })
+}
+
+/// Makes a workspace whose configuration, store and catalog are made by `fill`; it is there whole, or not at all.
+pub(super) fn make<T>(root: &Path, env: &Environment, fill: impl FnOnce(&Layout) -> Result<T>) -> Result<T> {
     fs::create_dir_all(root).map_err(file_error("create", root))?;
     let dir = File::open(root).map_err(file_error("open", root))?;
     check_filesystem(&dir, root)?;
@@ -30,14 +40,15 @@ pub(super) fn init(root: &Path, env: &Environment) -> Result<()> {
         return Err(EngineError::WorkspaceExists(root.to_owned()));
     }
     remove_unfinished(root)?;
-    let unfinished = root.join(format!("{UNFINISHED}{}", env.ids.token()));
-    let built = build(&unfinished, env).and_then(|()| {
-        fs::rename(&unfinished, &dot).map_err(file_error("rename", &unfinished))?;
-        sync_dir(root)
+    let unfinished = Layout::unfinished(root, &format!("{UNFINISHED}{}", env.ids.token()));
+    let built = build(&unfinished, fill).and_then(|value| {
+        fs::rename(unfinished.dot(), &dot).map_err(file_error("rename", &unfinished.dot()))?;
+        sync_dir(root)?;
+        Ok(value)
     });
     if built.is_err() {
         // What failed is the news; leftovers go at the next attempt.
-        let _ = fs::remove_dir_all(&unfinished);
+        let _ = fs::remove_dir_all(unfinished.dot());
     }
     built
 }
@@ -53,29 +64,22 @@ fn remove_unfinished(root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn build(unfinished: &Path, env: &Environment) -> Result<()> {
-    make_private_dir(unfinished)?;
-    let inside = |path: PathBuf| unfinished.join(path.file_name().unwrap_or_default());
-    let layout = Layout::new(Path::new(""));
+fn build<T>(layout: &Layout, fill: impl FnOnce(&Layout) -> Result<T>) -> Result<T> {
+    make_private_dir(&layout.dot())?;
     for dir in [layout.scratch(), layout.recovered(), layout.run(), layout.log()] {
-        make_private_dir(&inside(dir))?;
+        make_private_dir(&dir)?;
     }
-    write_new(&inside(layout.config()), DEFAULT_CONFIG_TOML.as_bytes())?;
-    write_new(&inside(layout.run()).join("wake"), b"\n")?;
-    let stamps = Arc::new(MemoryStamps::default());
-    DiskStore::create(&inside(layout.objects()), &inside(layout.staging()), stamps, env.ids.clone())?;
-    make_catalog(&inside(layout.catalog()), env)?;
-    sync_dir(unfinished)
+    write_new(&layout.wake(), b"\n")?;
+    let value = fill(layout)?;
+    sync_dir(&layout.dot())?;
+    Ok(value)
 }
 
 /// The catalog is closed again: its log would not find it under another name.
 fn make_catalog(path: &Path, env: &Environment) -> Result<()> {
     let now = env.clock.now();
-    let (uid, gid) = crate::sys::effective_ids();
-    let time = now.wall;
-    let root = Attrs { mode: ROOT_MODE, uid, gid, atime: time, mtime: time, ctime: time };
-    let created = Catalog::create(path, root, &*env.ids, now);
-    created.map(drop).map_err(|source| EngineError::Catalog { path: ArtifactPath::root(), source })
+    let created = Catalog::create(path, root_attrs(now), env.ids.artifact(now.wall));
+    created.map(drop).map_err(|source| EngineError::Catalog { file: path.to_owned(), source })
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
@@ -85,4 +89,11 @@ fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
         file.sync_all()
     };
     write().map_err(file_error("write", path))
+}
+
+/// The root directory of a new catalog: the maker's own.
+pub(super) fn root_attrs(now: Instant) -> Attrs {
+    let (uid, gid) = crate::sys::effective_ids();
+    let time = now.wall;
+    Attrs { mode: ROOT_MODE, uid, gid, atime: time, mtime: time, ctime: time }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone)]
 pub struct Layout {
     root: PathBuf,
+    dot: PathBuf,
 }
 
 impl Layout {
@@ -12,7 +13,12 @@ impl Layout {
 
     /// The layout of the workspace in a directory.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.to_owned() }
+        Self { root: root.to_owned(), dot: root.join(Self::DOT) }
+    }
+
+    /// The layout of a workspace that is being made: everything is below `name` until that is renamed.
+    pub(super) fn unfinished(root: &Path, name: &str) -> Self {
+        Self { root: root.to_owned(), dot: root.join(name) }
     }
 
     /// The workspace's directory.
@@ -22,7 +28,7 @@ impl Layout {
 
     /// `.leasehold`: everything else is below it.
     pub fn dot(&self) -> PathBuf {
-        self.root.join(Self::DOT)
+        self.dot.clone()
     }
 
     /// `config.toml`: the policy.
@@ -53,6 +59,11 @@ impl Layout {
     /// `recovered/`: bytes that an application wrote and that no draft holds.
     pub fn recovered(&self) -> PathBuf {
         self.dot().join("recovered")
+    }
+
+    /// `pins/`: files that list digests, one a line, which the collector keeps. Made by whoever wants one.
+    pub fn pins(&self) -> PathBuf {
+        self.dot().join("pins")
     }
 
     /// `run/`: control sockets and the file that committers touch.

@@ -1,6 +1,6 @@
 use super::{EngineError, LeaseStatus, Result, Workspace};
 use crate::catalog::{CatalogError, LeaseFilter};
-use crate::model::{ArtifactPath, Holder, Lease, LeaseRequest, ResourceKey};
+use crate::model::{ArtifactPath, CheckoutId, Holder, Lease, LeaseRequest, ResourceKey};
 use crate::sys;
 
 impl Workspace {
@@ -21,10 +21,29 @@ impl Workspace {
         Ok(self.leases()?.into_iter().find(|status| status.lease.key == *key))
     }
 
+    /// The live lease on a key; where an artifact's is free, that on a directory above it in a holder's checkout.
+    pub fn lease_over(&self, key: &ResourceKey, holder: &Holder) -> Result<Option<LeaseStatus>> {
+        let mut key = key.clone();
+        if let ResourceKey::Artifact(id) = key
+            && let Some(artifact) = self.in_catalog(self.catalog().artifact_by_id(id))?
+        {
+            let checkout = self.checkout_or_head(holder)?;
+            let over = self.in_catalog(self.catalog().covering_lease(checkout, artifact, self.now()))?;
+            let Some(over) = over else { return Ok(None) };
+            key = over.key;
+        }
+        Ok(self.lease(&key)?.filter(|status| status.live))
+    }
+
+    /// A holder's checkout; where he has none, the number that no checkout has, and with which one sees the head tree.
+    fn checkout_or_head(&self, holder: &Holder) -> Result<CheckoutId> {
+        let checkout = self.in_catalog(self.catalog().existing_checkout(holder))?;
+        Ok(checkout.unwrap_or(CheckoutId(0)))
+    }
+
     /// The key of the artifact that a path names in a holder's checkout, or in the head tree if he has none.
     pub fn key_of(&self, path: &ArtifactPath, holder: &Holder) -> Result<ResourceKey> {
-        let checkout = self.in_catalog(self.catalog().existing_checkout(holder))?;
-        let checkout = checkout.unwrap_or(crate::model::CheckoutId(0));
+        let checkout = self.checkout_or_head(holder)?;
         let entry = self.in_catalog(self.catalog().resolve(checkout, path))?;
         let entry = entry.ok_or_else(|| EngineError::NotFound(path.clone()))?;
         Ok(ResourceKey::Artifact(entry.id))
@@ -34,7 +53,9 @@ impl Workspace {
     pub fn acquire(&self, key: &ResourceKey, holder: &Holder, ttl_ms: i64) -> Result<Lease> {
         let ResourceKey::Artifact(id) = key else { return self.acquire_free(key, holder, ttl_ms) };
         let artifact = self.in_catalog(self.catalog().artifact_by_id(*id))?;
-        let artifact = artifact.ok_or_else(|| EngineError::Refused(format!("{key}: no such artifact")))?;
+        let artifact = artifact.ok_or_else(|| {
+            EngineError::Refused(format!("{key}: no such artifact; user.artifact.id of a file tells its own"))
+        })?;
         let checkout = self.in_catalog(self.catalog().checkout(holder))?;
         let actor = self.actor(checkout, holder, ttl_ms, sys::effective_ids());
         let taken = self.catalog().acquire_whole(&actor, &[artifact]);

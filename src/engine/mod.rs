@@ -3,19 +3,26 @@
 //! It joins the catalog with the store: bytes reach the store before the catalog names them, and what a crash leaves
 //! between the two is found again by the names of files in `staging/` ([`StagingName`]).
 
+mod backup;
 mod checkin;
+mod collect;
 mod detached;
 mod error;
 mod files;
+mod fsck;
 mod history;
 mod import;
 mod init;
 mod layout;
 mod leases;
+mod manifest;
 mod mounts;
+mod objects;
 mod ops;
+mod powercut;
 mod publish;
 mod recovery;
+mod rescue;
 mod staging;
 mod stamps;
 mod status;
@@ -24,13 +31,20 @@ mod workspace;
 #[cfg(test)]
 mod tests;
 
+pub use backup::{CopyProgress, CopyReport, restore_backup};
+pub use collect::{CollectReport, CollectRequest, Tally};
 pub use detached::Detached;
 pub use error::EngineError;
+pub use fsck::{FsckProgress, FsckReport, Lost, LostUse};
 pub use import::{ImportProgress, ImportReport, ImportRequest};
 pub use layout::Layout;
 pub use mounts::MountGuard;
+pub use objects::*;
 pub use ops::*;
 pub use publish::Sealed;
 pub use recovery::RecoveryMeta;
+pub use rescue::{RescueReport, rescue};
 pub use staging::{ScratchName, StagingName, StagingRole};
 pub use workspace::{Environment, Workspace};
+
+pub use crate::model::RecoveryCopy;

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::files::file_error;
 use super::{EngineError, MountStatus, Result, Workspace};
-use crate::catalog::{Catalog, CatalogError, Mounting};
+use crate::catalog::{Catalog, Mounting};
 use crate::model::{ArtifactPath, CheckoutId, Holder};
 use crate::sys::{self, ProcessKey};
 
@@ -25,7 +25,7 @@ impl MountGuard {
     pub fn end(mut self) -> Result<()> {
         self.ended = true;
         let ended = self.catalog.end_mount(self.checkout, self.process);
-        ended.map_err(|source| EngineError::Catalog { path: ArtifactPath::root(), source })
+        ended.map_err(|source| EngineError::Catalog { file: self.catalog.path().to_owned(), source })
     }
 }
 
@@ -51,23 +51,26 @@ impl Workspace {
         Ok(alive.map(|m| MountStatus { mountpoint: m.mountpoint, pid: m.process.pid, reads: None }))
     }
 
+    /// Every holder whose checkout a live process shows.
+    pub fn live_mounts(&self) -> Result<Vec<(Holder, MountStatus)>> {
+        let mut live = Vec::new();
+        for (_, holder) in self.in_catalog(self.catalog().checkouts())? {
+            live.extend(self.live_mount(&holder)?.map(|mount| (holder, mount)));
+        }
+        Ok(live)
+    }
+
     /// Notes that this process mounts a holder's checkout; refuses if another live one does.
     pub fn begin_mount(&self, holder: &Holder, mountpoint: &Path) -> Result<MountGuard> {
         let process = sys::this_process().map_err(file_error("read", Path::new("/proc/self/stat")))?;
         let checkout = self.in_catalog(self.catalog().checkout(holder))?;
         let mounting = Mounting { process, mountpoint: mountpoint.to_owned(), now: self.now() };
-        match self.catalog().begin_mount(checkout, &mounting) {
-            Err(CatalogError::Mounted { pid, mountpoint }) => Err(EngineError::Refused(format!(
-                "{holder} is mounted at {} by process {pid}: unmount it first, or mount another --checkout",
-                mountpoint.display()
-            ))),
-            begun => self.in_catalog(begun),
-        }?;
+        self.in_catalog(self.catalog().begin_mount(checkout, &mounting))?;
         Ok(MountGuard { catalog: self.shared_catalog(), checkout, process, ended: false })
     }
 
     /// Names the workspace as the object of a failure of the catalog.
-    pub(super) fn in_catalog<T>(&self, result: crate::catalog::Result<T>) -> Result<T> {
+    pub fn in_catalog<T>(&self, result: crate::catalog::Result<T>) -> Result<T> {
         result.map_err(|error| self.refusal(None, &ArtifactPath::root(), error))
     }
 }

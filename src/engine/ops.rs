@@ -4,7 +4,7 @@
 //! before the daemon of a mounted one (over its control socket), so that a command need not know which it talks to.
 
 use crate::model::{
-    ArtifactId, ArtifactPath, ChangeNumber, Digest, Holder, Ino, Kind, Lease, Timestamp, VersionNumber,
+    ArtifactPath, ChangeNumber, Digest, Holder, Ino, Kind, Lease, RecoveryCopy, Timestamp, VersionNumber,
 };
 
 use super::EngineError;
@@ -37,6 +37,9 @@ pub trait CheckoutOps: Send + Sync {
 
     /// Makes an old version the draft of its path.
     fn restore(&self, path: &ArtifactPath, version: VersionNumber) -> Result<()>;
+
+    /// The blobs that applications have open, whether or not a row still names them.
+    fn open_blobs(&self) -> Result<Vec<Digest>>;
 }
 
 /// A check-in that is asked for.
@@ -61,6 +64,8 @@ pub struct CheckInReport {
     pub change: Option<ChangeNumber>,
     /// What it holds, by path.
     pub items: Vec<ChangedItem>,
+    /// Files with ambiguous names that were touched too lately to count as documents.
+    pub left_out: Vec<ArtifactPath>,
 }
 
 /// One artifact in a change.
@@ -102,6 +107,8 @@ pub struct StatusReport {
     pub drafts: Vec<DraftStatus>,
     /// The leases that anybody holds under the path, by path.
     pub leases: Vec<LeaseStatus>,
+    /// Files with ambiguous names, which a check-in takes as documents once they were left alone for a time.
+    pub provisional: Vec<ArtifactPath>,
     /// The number of scratch files.
     pub scratch: u64,
     /// The recovery copies of this checkout.
@@ -151,27 +158,6 @@ pub struct LeaseStatus {
     pub lease: Lease,
     /// Whether it has not ended.
     pub live: bool,
-}
-
-/// Bytes that an application wrote and that no draft holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecoveryCopy {
-    /// Names the copy.
-    pub id: String,
-    /// The artifact that the bytes were written to.
-    pub artifact: Option<ArtifactId>,
-    /// Where it was.
-    pub path: ArtifactPath,
-    /// The version on which the bytes were made.
-    pub base: Option<VersionNumber>,
-    /// Whose they are.
-    pub holder: Holder,
-    /// When they were put aside.
-    pub at: Timestamp,
-    /// How many bytes.
-    pub size: u64,
-    /// Why they are no draft.
-    pub reason: String,
 }
 
 /// What a revert did.

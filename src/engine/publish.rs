@@ -56,6 +56,7 @@ impl Workspace {
         let name = self.copy_name(checkout, artifact, base);
         let copy = self.layout().staging().join(name.to_string());
         copy_file(&direct, &copy)?;
+        let _work = self.begin_work()?;
         let adopted = self.blobs().adopt(std::slice::from_ref(&copy)).pop();
         let blob = adopted.expect("BUG: one file has one result")?;
         if self.in_catalog(self.catalog().publish_direct(checkout, artifact, file, blob))? && !open {

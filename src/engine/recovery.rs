@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use super::files::{file_error, remove_file, sync_dir};
 use super::{EngineError, RecoveryCopy, Result, ScratchName, StagingName, StagingRole, Workspace};
 use crate::blobs::BlobStore;
-use crate::catalog::{EventKind, NewEvent, RecoveryRow, StagedSave};
+use crate::catalog::{EventKind, NewEvent, Place, StagedSave};
 use crate::model::{
-    ArtifactId, ArtifactPath, CheckoutId, Content, Digest, Holder, Seq, Timestamp, VersionNumber,
+    ArtifactId, ArtifactPath, CheckoutId, Content, Digest, Holder, Scratch, Seq, Timestamp, VersionNumber,
 };
 
 /// What is known of bytes that are put aside.
@@ -45,28 +45,29 @@ impl Workspace {
         fs::rename(file, &target).map_err(file_error("put aside", file))?;
         sync_dir(&self.layout().recovered())?;
         file.parent().map_or(Ok(()), sync_dir)?;
-        self.list_copy(id, name, size, meta)
+        self.list_copy(id, &name, size, meta)
     }
 
-    fn list_copy(&self, id: String, file: String, size: u64, meta: &RecoveryMeta) -> Result<RecoveryCopy> {
+    fn list_copy(&self, id: String, file: &str, size: u64, meta: &RecoveryMeta) -> Result<RecoveryCopy> {
         let RecoveryMeta { artifact, path, base, holder, reason } = meta.clone();
         let at = self.now().wall;
-        let row = RecoveryRow { id, file, artifact, path, base, holder, at, size, reason };
-        self.in_catalog(self.catalog().add_recovery(&row))?;
-        Ok(copy_of(row))
+        let copy = RecoveryCopy { id, artifact, path, base, holder, at, size, reason };
+        self.in_catalog(self.catalog().add_recovery(file, &copy))?;
+        Ok(copy)
     }
 
     /// Every recovery copy, oldest first.
     pub fn recovered(&self) -> Result<Vec<RecoveryCopy>> {
-        let rows = self.in_catalog(self.catalog().recoveries())?;
-        Ok(rows.into_iter().map(copy_of).collect())
+        self.in_catalog(self.catalog().recoveries())
     }
 
     /// The file with the bytes of a recovery copy.
     pub fn recovered_file(&self, id: &str) -> Result<PathBuf> {
-        let row = self.in_catalog(self.catalog().recovery(id))?;
-        let row = row.ok_or_else(|| EngineError::Refused(format!("no recovery copy {id:?}")))?;
-        Ok(self.layout().recovered().join(row.file))
+        let file = self.in_catalog(self.catalog().recovery_file(id))?;
+        let file = file.ok_or_else(|| {
+            EngineError::Refused(format!("{id:?}: no such recovery copy; `leasehold recovered` lists them"))
+        })?;
+        Ok(self.layout().recovered().join(file))
     }
 
     /// Finds what the last mount of a checkout left when it died: to be called before the next one writes anything.
@@ -76,12 +77,14 @@ impl Workspace {
     pub fn recover_checkout(&self, checkout: CheckoutId) -> Result<Vec<RecoveryCopy>> {
         let holder = self.in_catalog(self.catalog().checkout_holder(checkout))?;
         let holder = holder.ok_or_else(|| EngineError::NotFound(ArtifactPath::root()))?;
+        let mut copies = self.take_back_lost_saves(checkout, &holder)?;
         self.finish_publishing(checkout, &holder)?;
         let files = self.in_catalog(self.catalog().draft_files(checkout))?;
         self.note_sizes_in_place(checkout, &files)?;
+        self.drop_dangling(checkout, &holder, &files)?;
         let named: HashSet<String> = files.into_iter().filter_map(|(_, content)| file_of(content)).collect();
         let recovering = Recovering { workspace: self, checkout, holder, named };
-        let mut copies = recovering.relist()?;
+        copies.extend(recovering.relist()?);
         copies.extend(recovering.salvage_staging()?);
         copies.extend(recovering.salvage_scratch()?);
         Ok(copies)
@@ -100,7 +103,7 @@ impl Workspace {
             if stored {
                 self.in_catalog(self.catalog().publish_noted(&[save.file]))?;
             } else {
-                self.report_lost(&save, holder)?;
+                self.report_lost(save.artifact, holder, &format!("the save {} is gone", save.file))?;
             }
         }
         self.in_catalog(self.catalog().forget_stray_digests())
@@ -131,12 +134,32 @@ impl Workspace {
         Ok(true)
     }
 
-    fn report_lost(&self, save: &StagedSave, holder: &Holder) -> Result<()> {
-        let detail = format!("the save {} is gone", save.file);
-        tracing::error!(artifact = save.artifact.0, file = save.file, "the file of a save is gone");
+    /// Forgets scratch names whose file is gone, which their applications had removed or renamed just before a power cut;
+    /// says so of a `live` draft.
+    fn drop_dangling(&self, checkout: CheckoutId, holder: &Holder, files: &[(Seq, Content)]) -> Result<()> {
+        for (artifact, content) in files {
+            let Content::Direct(file) = content else { continue };
+            if self.layout().scratch().join(file).exists() {
+                continue;
+            }
+            let entry = self.in_catalog(self.catalog().entry_of(checkout, *artifact))?;
+            match entry.filter(|entry| entry.scratch != Scratch::No) {
+                Some(entry) => {
+                    let actor = self.actor(checkout, holder, self.policy().ttl_ms, (0, 0));
+                    let place = Place { parent: entry.parent, name: entry.name };
+                    self.in_catalog(self.catalog().unlink(&actor, &place))?;
+                }
+                None => self.report_lost(*artifact, holder, &format!("the file {file} is gone"))?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn report_lost(&self, artifact: Seq, holder: &Holder, detail: &str) -> Result<()> {
+        tracing::error!(artifact = artifact.0, "{detail}");
         let (at, kind) = (self.now().wall, EventKind::PublishFailed);
-        let (artifact, holder) = (Some(save.artifact), Some(holder));
-        self.in_catalog(self.catalog().note(&NewEvent { at, kind, artifact, holder, detail: &detail }))
+        let (artifact, holder) = (Some(artifact), Some(holder));
+        self.in_catalog(self.catalog().note(&NewEvent { at, kind, artifact, holder, detail }))
     }
 }
 
@@ -145,11 +168,6 @@ fn file_of(content: Content) -> Option<String> {
         Content::Staged(file) | Content::Direct(file) => Some(file),
         Content::None | Content::Blob(_) | Content::Target(_) => None,
     }
-}
-
-fn copy_of(row: RecoveryRow) -> RecoveryCopy {
-    let RecoveryRow { id, file: _, artifact, path, base, holder, at, size, reason } = row;
-    RecoveryCopy { id, artifact, path, base, holder, at, size, reason }
 }
 
 /// The recovery of one checkout.
@@ -164,8 +182,8 @@ struct Recovering<'a> {
 impl Recovering<'_> {
     /// Lists files of `recovered/` that have no row.
     fn relist(&self) -> Result<Vec<RecoveryCopy>> {
-        let listed = self.workspace.in_catalog(self.workspace.catalog().recoveries())?;
-        let listed: HashSet<String> = listed.into_iter().map(|row| row.file).collect();
+        let listed = self.workspace.in_catalog(self.workspace.catalog().recovery_files())?;
+        let listed: HashSet<String> = listed.into_iter().collect();
         let mut copies = Vec::new();
         for (file, path) in files_in(&self.workspace.layout().recovered())? {
             let Some((id, rest)) = file.split_once('.').filter(|_| !listed.contains(&file)) else { continue };
@@ -173,7 +191,7 @@ impl Recovering<'_> {
             if checkout == self.checkout {
                 let size = path.metadata().map_err(file_error("examine", &path))?.len();
                 let meta = self.meta(artifact, base)?;
-                copies.push(self.workspace.list_copy(id.to_owned(), file.clone(), size, &meta)?);
+                copies.push(self.workspace.list_copy(id.to_owned(), &file, size, &meta)?);
             }
         }
         Ok(copies)

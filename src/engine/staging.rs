@@ -48,6 +48,16 @@ pub struct ScratchName {
 pub struct ParseStagingError;
 
 impl StagingName {
+    /// A name for bytes that belong to no checkout: a manifest in the making.
+    pub(super) fn of_nobody(token: String) -> Self {
+        Self { role: StagingRole::Copy, checkout: CheckoutId(0), artifact: Seq::ROOT, base: None, token }
+    }
+
+    /// Whether the bytes belong to no checkout.
+    pub(super) fn is_of_nobody(&self) -> bool {
+        self.checkout == CheckoutId(0)
+    }
+
     /// The name of the same bytes once they are sealed.
     pub fn sealed(&self) -> Self {
         Self { role: StagingRole::Sealed, ..self.clone() }

@@ -1,9 +1,11 @@
 use super::{Action, DraftStatus, RecoveryCopy, Result, StatusReport, Workspace};
-use crate::catalog::DraftInfo;
+use crate::catalog::{DraftInfo, Event};
 use crate::model::{ArtifactPath, CheckoutId, Holder};
 
 impl Workspace {
     /// What a checkout changed under a path and what it holds, as far as the catalog knows.
+    ///
+    /// Refuses a path that names nothing: no file, no draft, and no lease, which may be on somebody else's new file.
     pub fn status_of(
         &self,
         checkout: CheckoutId,
@@ -11,18 +13,42 @@ impl Workspace {
         under: &ArtifactPath,
     ) -> Result<StatusReport> {
         let drafts = self.in_catalog(self.catalog().drafts(checkout))?;
+        let leases = self.leases_under(under)?;
+        if leases.is_empty() {
+            self.check_paths(checkout, &drafts, std::slice::from_ref(under))?;
+        }
         let change = self.in_catalog(self.catalog().head_change())?;
-        let problems = self.in_catalog(self.catalog().problems(holder))?;
         Ok(StatusReport {
             holder: Some(holder.clone()),
             mount: self.live_mount(holder)?,
             head: Some(change).filter(|change| change.0 > 0),
             drafts: drafts.iter().filter(|draft| shows(draft, under)).filter_map(draft_status).collect(),
-            leases: self.leases_under(under)?,
+            leases,
+            provisional: self.provisional(checkout, std::slice::from_ref(under))?,
             scratch: self.in_catalog(self.catalog().scratch_count(checkout))?,
             recovered: self.recovered_of(holder)?,
-            problems: problems.into_iter().map(|e| format!("{}: {}", e.kind, e.detail)).collect(),
+            problems: self.problems_of(checkout, holder, under)?,
         })
+    }
+
+    /// What is not settled under a path, a line each: the kind, the path, what happened, and what to do.
+    fn problems_of(
+        &self,
+        checkout: CheckoutId,
+        holder: &Holder,
+        under: &ArtifactPath,
+    ) -> Result<Vec<String>> {
+        let mut lines = Vec::new();
+        for event in self.in_catalog(self.catalog().problems(holder))? {
+            let path = match event.artifact {
+                Some(artifact) => self.in_catalog(self.catalog().any_path_of(checkout, artifact))?,
+                None => ArtifactPath::root(),
+            };
+            if path.is_root() || path.is_within(under) {
+                lines.push(problem_line(&event, &path));
+            }
+        }
+        Ok(lines)
     }
 
     fn leases_under(&self, under: &ArtifactPath) -> Result<Vec<super::LeaseStatus>> {
@@ -39,6 +65,23 @@ impl Workspace {
         copies.retain(|copy| copy.holder == *holder);
         Ok(copies)
     }
+}
+
+fn problem_line(event: &Event, path: &ArtifactPath) -> String {
+    let Event { kind, detail, .. } = event;
+    let remedy = match kind.as_str() {
+        "lease-lost" => "`leasehold recovered` has what was written since",
+        "stale-save" => "read it again, or save it under another name",
+        "publish-failed" => "`leasehold revert` it, and save it again",
+        "checkin-failed" => "then `leasehold checkin` it",
+        _ => "",
+    };
+    // A refusal names its object itself, which may be another one.
+    let object = format!("{path}: ");
+    let named = path.is_root() || detail.starts_with(&object);
+    let object = if named { "" } else { &object };
+    let remedy = if remedy.is_empty() { String::new() } else { format!("; {remedy}") };
+    format!("{kind}: {object}{detail}{remedy}")
 }
 
 fn shows(draft: &DraftInfo, under: &ArtifactPath) -> bool {

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use super::files::{check_filesystem, file_error};
 use super::stamps::CatalogStamps;
 use super::{EngineError, Layout, Result, init};
-use crate::blobs::{DiskStore, Faults};
+use crate::blobs::{DiskParts, DiskSettings, DiskStore, Faults, Stamps};
 use crate::catalog::{Actor, Catalog, CatalogError};
 use crate::clock::Clock;
 use crate::config::{Config, Policy, UnresolvedWriter};
 use crate::ids::Ids;
 use crate::model::{ArtifactPath, CheckoutId, Holder, Instant, Seq, VersionNumber};
 use crate::sys;
+
+/// How long a change of the store in a mount may wait for other processes: an application may be waiting for it.
+const MOUNT_LOCK_WAIT_MS: i64 = 5_000;
 
 /// Time and randomness, as arguments.
 #[derive(Clone)]
@@ -23,12 +26,20 @@ pub struct Environment {
     pub ids: Arc<dyn Ids>,
 }
 
+impl Environment {
+    /// What a store is made with.
+    pub fn store_parts(&self, settings: DiskSettings, stamps: Arc<dyn Stamps>) -> DiskParts {
+        DiskParts { settings, stamps, ids: self.ids.clone(), clock: self.clock.clone() }
+    }
+}
+
 /// An open workspace: its catalog, its store and its policy.
 pub struct Workspace {
     layout: Layout,
     policy: Policy,
     catalog: Arc<Catalog>,
     blobs: DiskStore,
+    archived: bool,
     env: Environment,
 }
 
@@ -48,8 +59,21 @@ impl Workspace {
         Self::open(root, env)
     }
 
-    /// Opens the workspace in a directory.
+    /// Opens the workspace in a directory. On a read-only filesystem it can be read, and whatever changes it fails.
     pub fn open(root: &Path, env: &Environment) -> Result<Self> {
+        Self::open_with(root, env, DiskSettings::default())
+    }
+
+    /// As [`open`](Self::open), for a mount: changes of the store don't wait long for other processes.
+    pub fn open_in_mount(root: &Path, env: &Environment) -> Result<Self> {
+        Self::open_with(
+            root,
+            env,
+            DiskSettings { lock_wait_ms: MOUNT_LOCK_WAIT_MS, ..DiskSettings::default() },
+        )
+    }
+
+    fn open_with(root: &Path, env: &Environment, settings: DiskSettings) -> Result<Self> {
         let root = fs::canonicalize(root).map_err(file_error("find", root))?;
         let layout = Layout::new(&root);
         let dot = match sys::open_dir(&layout.dot()) {
@@ -61,12 +85,15 @@ impl Workspace {
         };
         check_filesystem(&dot, &root)?;
         let policy = Config::load(&layout.config())?;
-        let catalog = Catalog::open(&layout.catalog())
-            .map_err(|source| EngineError::Catalog { path: ArtifactPath::root(), source })?;
+        let archived = sys::is_read_only_filesystem(&dot).map_err(file_error("examine", &layout.dot()))?;
+        let open = if archived { Catalog::open_archived } else { Catalog::open };
+        let catalog = open(&layout.catalog())
+            .map_err(|source| EngineError::Catalog { file: layout.catalog(), source })?;
         let catalog = Arc::new(catalog);
         let stamps = Arc::new(CatalogStamps(catalog.clone()));
-        let blobs = DiskStore::open(&layout.objects(), &layout.staging(), stamps, env.ids.clone())?;
-        Ok(Self { layout, policy, catalog, blobs, env: env.clone() })
+        let parts = env.store_parts(settings, stamps);
+        let blobs = DiskStore::open(&layout.objects(), &layout.staging(), &parts)?;
+        Ok(Self { layout, policy, catalog, blobs, archived, env: env.clone() })
     }
 
     /// The same workspace, whose store fails as `faults` says; for tests.
@@ -77,6 +104,11 @@ impl Workspace {
     /// The workspace's directory, absolute and without symlinks.
     pub fn root(&self) -> &Path {
         self.layout.root()
+    }
+
+    /// Whether it is on a read-only filesystem.
+    pub fn is_archived(&self) -> bool {
+        self.archived
     }
 
     /// Where its parts are.
@@ -101,6 +133,12 @@ impl Workspace {
     /// The bytes.
     pub fn blobs(&self) -> &DiskStore {
         &self.blobs
+    }
+
+    /// The store once more, with other settings and the same stamps.
+    pub(super) fn another_store(&self, settings: DiskSettings) -> Result<DiskStore> {
+        let parts = self.env.store_parts(settings, Arc::new(CatalogStamps(self.catalog.clone())));
+        Ok(DiskStore::open(&self.layout.objects(), &self.layout.staging(), &parts)?)
     }
 
     /// The clock.
@@ -148,18 +186,41 @@ impl Workspace {
         path: &ArtifactPath,
         error: CatalogError,
     ) -> EngineError {
+        let of = |artifact| self.name_of(checkout, artifact, path);
+        let refused = |path: &ArtifactPath, text: &str| EngineError::Refused(format!("{path}: {text}"));
         match error {
             CatalogError::Held { artifact, lease } | CatalogError::LeaseLost { artifact, lease } => {
-                EngineError::Held { path: self.name_of(checkout, artifact, path), lease }
+                EngineError::Held { path: of(artifact), lease }
             }
-            CatalogError::Stale { artifact, base, head } => {
-                stale(self.name_of(checkout, artifact, path), base, head)
-            }
+            CatalogError::Stale { artifact, base, head } => stale(of(artifact), base, head),
             CatalogError::NotFound => EngineError::NotFound(path.clone()),
-            CatalogError::Unpublished { artifact } | CatalogError::Cycle { artifact } => {
-                EngineError::Catalog { path: self.name_of(checkout, artifact, path), source: error }
+            CatalogError::Exists => refused(path, "is there already; choose another name"),
+            CatalogError::NotEmpty => refused(path, "the directory is not empty; empty it first"),
+            CatalogError::IsDirectory => refused(path, "is a directory where a file is needed; name a file"),
+            CatalogError::NotDirectory => {
+                refused(path, "is, or lies in, a file where a directory is needed; name a directory")
             }
-            source => EngineError::Catalog { path: path.clone(), source },
+            CatalogError::Unpublished { artifact } => {
+                refused(&of(artifact), "its last save is not in the store yet; try again")
+            }
+            CatalogError::Cycle { artifact } => refused(
+                &of(artifact),
+                "would lie within itself, since its new directory was moved by another check-in; \
+                 move it elsewhere, or `leasehold revert` it",
+            ),
+            CatalogError::Incomplete(lack) => refused(path, &format!("can't be checked in: {lack}")),
+            CatalogError::Mounted { pid, mountpoint } => EngineError::Refused(format!(
+                "{}: mounted by process {pid}; unmount it first, or mount another --checkout",
+                mountpoint.display()
+            )),
+            source @ (CatalogError::Sqlite { .. }
+            | CatalogError::Open { .. }
+            | CatalogError::File { .. }
+            | CatalogError::NotACatalog
+            | CatalogError::Archived
+            | CatalogError::NotClosed
+            | CatalogError::NewerSchema { .. }
+            | CatalogError::BadTtl) => EngineError::Catalog { file: self.layout.catalog(), source },
         }
     }
 

@@ -35,7 +35,6 @@ pub(super) fn of(error: &VfsError) -> Errno {
         VfsError::BadHandle => Errno::EBADF,
         VfsError::Invalid => Errno::EINVAL,
         VfsError::NameTooLong => Errno::ENAMETOOLONG,
-        VfsError::Unsupported => Errno::EOPNOTSUPP,
         VfsError::Io { source, .. } => of_io(source),
     }
 }
@@ -84,7 +83,6 @@ mod tests {
             (VfsError::BadHandle, Errno::EBADF),
             (VfsError::Invalid, Errno::EINVAL),
             (VfsError::NameTooLong, Errno::ENAMETOOLONG),
-            (VfsError::Unsupported, Errno::EOPNOTSUPP),
             (io(Errno::ENOSPC), Errno::ENOSPC),
             (io(Errno::EDQUOT), Errno::EDQUOT),
             (io(Errno::ENXIO), Errno::ENXIO),

@@ -53,7 +53,7 @@ pub struct MountOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum FuseError {
     /// The directory to mount on can't be reached.
-    #[error("can't mount on {}", mountpoint.display())]
+    #[error("{}: can't be reached to mount on it", mountpoint.display())]
     Mountpoint {
         /// The directory.
         mountpoint: PathBuf,
@@ -61,7 +61,7 @@ pub enum FuseError {
         source: io::Error,
     },
     /// The kernel or the set-uid helper refused the mount.
-    #[error("can't mount {}", mountpoint.display())]
+    #[error("{}: can't mount", mountpoint.display())]
     Mount {
         /// The directory.
         mountpoint: PathBuf,
@@ -75,13 +75,13 @@ pub enum FuseError {
         source: io::Error,
     },
     /// Somebody has an open file, a mapping or a working directory in the mount.
-    #[error("{} is busy", mountpoint.display())]
+    #[error("{}: busy; close what is open in it, or use --lazy", mountpoint.display())]
     Busy {
         /// The mount.
         mountpoint: PathBuf,
     },
     /// The kernel refused to unmount, or no helper is installed.
-    #[error("can't unmount {}", mountpoint.display())]
+    #[error("{}: can't unmount", mountpoint.display())]
     Unmount {
         /// The mount.
         mountpoint: PathBuf,
@@ -89,7 +89,7 @@ pub enum FuseError {
         source: io::Error,
     },
     /// The set-uid helper refused to unmount.
-    #[error("can't unmount {}: {message}", mountpoint.display())]
+    #[error("{}: can't unmount: {message}", mountpoint.display())]
     UnmountHelper {
         /// The mount.
         mountpoint: PathBuf,
@@ -97,7 +97,7 @@ pub enum FuseError {
         message: String,
     },
     /// Requests could no longer be read from the kernel.
-    #[error("the connection of {} with the kernel broke", mountpoint.display())]
+    #[error("{}: the connection with the kernel broke", mountpoint.display())]
     Session {
         /// The mount.
         mountpoint: PathBuf,
@@ -131,7 +131,7 @@ pub fn mount(vfs: Arc<Vfs>, options: MountOptions) -> Result<Mounted, FuseError>
     let shared = Arc::new(Shared { vfs, backings: BackingTable::default(), ended: AtomicBool::new(false) });
     let adapter = Adapter::new(Arc::clone(&shared), SLOW_THREADS).map_err(threads)?;
     let session = Session::new(adapter, &mountpoint, &config(&options))
-        .map_err(|source| FuseError::Mount { mountpoint: mountpoint.clone(), source })?;
+        .map_err(|error| FuseError::Mount { mountpoint: mountpoint.clone(), source: explain(error) })?;
     let notifier = NotifierThread::start(session.notifier()).map_err(threads)?;
     shared.vfs.set_invalidate(notifier.queue());
     choose_reads(&shared, &session, options.passthrough_probe.as_deref());
@@ -236,6 +236,17 @@ fn mount_options(options: &MountOptions) -> Vec<MountOption> {
 /// Whether fuser will mount through fusermount3: it does when mount(2) answers EPERM.
 fn needs_helper() -> bool {
     !sys::may_mount().unwrap_or(false)
+}
+
+/// Says what the helper said without its line breaks and its name, and that there is none.
+fn explain(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::NotFound && needs_helper() {
+        return io::Error::new(error.kind(), "fusermount3 can't be found; install the package fuse3");
+    }
+    if error.raw_os_error().is_some() {
+        return error;
+    }
+    io::Error::new(error.kind(), unmount::said(&error.to_string()))
 }
 
 /// Protects commas and backslashes from the helper, which splits its options at commas (util/fusermount.c of

@@ -26,7 +26,7 @@ fn unmount_with_helper(mountpoint: &Path) -> Result<(), FuseError> {
     if output.status.success() {
         return Ok(());
     }
-    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let message = said(&String::from_utf8_lossy(&output.stderr));
     // The helper's only status is 1; its locale is set so that the text is known.
     if message.ends_with("Device or resource busy") {
         return Err(busy(mountpoint));
@@ -46,6 +46,31 @@ fn run_helper(mountpoint: &Path) -> io::Result<Output> {
     outcome
 }
 
+/// What a helper wrote, without its name, as one line.
+pub(super) fn said(text: &str) -> String {
+    let nameless = |line: &str| {
+        let line = line.trim();
+        let named = HELPERS.iter().find_map(|helper| line.strip_prefix(helper)?.strip_prefix(": "));
+        named.unwrap_or(line).to_owned()
+    };
+    let lines: Vec<String> = text.lines().map(nameless).filter(|line| !line.is_empty()).collect();
+    if lines.is_empty() { "no reason was given".to_owned() } else { lines.join("; ") }
+}
+
 fn busy(mountpoint: &Path) -> FuseError {
     FuseError::Busy { mountpoint: mountpoint.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_helper_says_is_one_line_without_its_name() {
+        let denied = "fusermount3: user has no write access to mountpoint /usr\n";
+        assert_eq!(said(denied), "user has no write access to mountpoint /usr");
+        assert_eq!(said("fusermount: one\n\n fusermount: two\r\n"), "one; two");
+        assert_eq!(said("odd text"), "odd text");
+        assert_eq!(said("\n"), "no reason was given");
+    }
 }

@@ -72,15 +72,59 @@ impl fmt::Display for ArtifactId {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder(String);
 
-/// The text is empty, longer than 255 bytes, or holds a control character.
+/// Why a text is no holder, or can't be a part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a holder: expected 1 to 255 bytes without control characters")]
-pub struct ParseHolderError;
+pub enum ParseHolderError {
+    /// It has no bytes.
+    #[error("it is empty")]
+    Empty,
+    /// It has too many bytes.
+    #[error("it is longer than {0} bytes")]
+    TooLong(usize),
+    /// It has a control character, which would break the line that names the holder.
+    #[error("it has a control character")]
+    Control,
+    /// It has a character that parts of a holder can't have.
+    #[error("it has a {0:?}")]
+    Forbidden(char),
+    /// It is no text.
+    #[error("it is not UTF-8")]
+    NotText,
+}
+
+/// Which part of `user@checkout` is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HolderPart {
+    /// Before the `@`.
+    User,
+    /// After it.
+    Checkout,
+}
+
+/// A text can't be a part of a holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no name of a {}", match part { HolderPart::User => "user", HolderPart::Checkout => "checkout" })]
+pub struct HolderPartError {
+    /// Which part it was meant to be.
+    pub part: HolderPart,
+    /// Why it can't be.
+    pub source: ParseHolderError,
+}
 
 impl Holder {
-    /// The holder that a user's checkout is by default.
-    pub fn of(user: &str, checkout: &str) -> Result<Self, ParseHolderError> {
-        format!("{user}@{checkout}").parse()
+    /// The longest holder, in bytes.
+    const MAX_BYTES: usize = 255;
+    /// The longest user or checkout, in bytes: two and an `@` are a holder.
+    const MAX_PART_BYTES: usize = (Self::MAX_BYTES - 1) / 2;
+
+    /// The holder of a user's checkout; neither name may have an `@`, so that it can be told what is what, or a `/`.
+    pub fn of(user: &str, checkout: &str) -> Result<Self, HolderPartError> {
+        for (part, text) in [(HolderPart::User, user), (HolderPart::Checkout, checkout)] {
+            let forbidden = text.chars().find(|c| matches!(c, '@' | '/')).map(ParseHolderError::Forbidden);
+            let checked = forbidden.map_or_else(|| check_text(text, Self::MAX_PART_BYTES), Err);
+            checked.map_err(|source| HolderPartError { part, source })?;
+        }
+        Ok(Self(format!("{user}@{checkout}")))
     }
 
     /// The text of the holder.
@@ -93,8 +137,16 @@ impl FromStr for Holder {
     type Err = ParseHolderError;
 
     fn from_str(text: &str) -> Result<Self, ParseHolderError> {
-        let fits = (1..=255).contains(&text.len()) && !text.chars().any(char::is_control);
-        if fits { Ok(Self(text.to_owned())) } else { Err(ParseHolderError) }
+        check_text(text, Self::MAX_BYTES).map(|()| Self(text.to_owned()))
+    }
+}
+
+fn check_text(text: &str, max_bytes: usize) -> Result<(), ParseHolderError> {
+    match text.len() {
+        0 => Err(ParseHolderError::Empty),
+        length if length > max_bytes => Err(ParseHolderError::TooLong(max_bytes)),
+        _ if text.chars().any(char::is_control) => Err(ParseHolderError::Control),
+        _ => Ok(()),
     }
 }
 
@@ -113,6 +165,11 @@ pub enum ResourceKey {
     Free(String),
 }
 
+/// The text is no `<kind>:<id>`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a key: expected KIND:ID")]
+pub struct ParseKeyError;
+
 impl fmt::Display for ResourceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -123,20 +180,50 @@ impl fmt::Display for ResourceKey {
 }
 
 impl FromStr for ResourceKey {
-    type Err = ParseHolderError;
+    type Err = ParseKeyError;
 
-    fn from_str(text: &str) -> Result<Self, ParseHolderError> {
+    fn from_str(text: &str) -> Result<Self, ParseKeyError> {
         if let Some(id) = text.strip_prefix("artifact:") {
-            return Uuid::try_parse(id)
-                .map(|id| Self::Artifact(ArtifactId(id)))
-                .map_err(|_| ParseHolderError);
+            return Uuid::try_parse(id).map(|id| Self::Artifact(ArtifactId(id))).map_err(|_| ParseKeyError);
         }
-        let (kind, id) = text.split_once(':').ok_or(ParseHolderError)?;
+        let (kind, id) = text.split_once(':').ok_or(ParseKeyError)?;
         let fits = !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
         if fits && !id.is_empty() && text.len() <= 255 && !text.chars().any(char::is_control) {
             Ok(Self::Free(text.to_owned()))
         } else {
-            Err(ParseHolderError)
+            Err(ParseKeyError)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_is_two_names_of_which_neither_can_be_mistaken() {
+        let longest = "é".repeat(63);
+        assert_eq!(Holder::of("ada", &longest).unwrap().as_str(), format!("ada@{longest}"));
+        assert!(Holder::of(&longest, &longest).unwrap().to_string().parse::<Holder>().is_ok());
+        let faults = [
+            ("", ParseHolderError::Empty),
+            ("a@b", ParseHolderError::Forbidden('@')),
+            ("a/b", ParseHolderError::Forbidden('/')),
+            ("a\nb", ParseHolderError::Control),
+            ("\u{85}", ParseHolderError::Control),
+            (&"x".repeat(128), ParseHolderError::TooLong(127)),
+        ];
+        for (text, source) in faults {
+            assert_eq!(
+                Holder::of(text, "desk"),
+                Err(HolderPartError { part: HolderPart::User, source }),
+                "{text:?}"
+            );
+            assert_eq!(
+                Holder::of("ada", text),
+                Err(HolderPartError { part: HolderPart::Checkout, source }),
+                "{text:?}"
+            );
         }
     }
 }

@@ -1,5 +1,8 @@
 use super::{Generation, Holder, ResourceKey, Timestamp};
 
+/// Use renews a lease when this part of its time has passed since it last was renewed: not at each write.
+pub const RENEW_FRACTION: i64 = 10;
+
 /// A point in time, by the storage's clock and by the wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instant {
@@ -32,6 +35,12 @@ impl Lease {
     /// Whether the lease has not ended by `now`. One of an earlier boot is judged by the wall clock.
     pub fn is_live(&self, now: Instant) -> bool {
         if self.boot == now.boot { self.expires_boot_ms > now.boot_ms } else { self.expires > now.wall }
+    }
+
+    /// Whether use renews it: enough of its time has passed, or it was granted in an earlier boot.
+    pub fn is_due(&self, ttl_ms: i64, now: Instant) -> bool {
+        let left_ms = self.expires_boot_ms.saturating_sub(now.boot_ms);
+        self.boot != now.boot || left_ms <= ttl_ms - ttl_ms / RENEW_FRACTION
     }
 }
 

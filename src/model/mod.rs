@@ -7,6 +7,7 @@ mod globs;
 mod ident;
 mod lease;
 mod name;
+mod recovery;
 mod scratch;
 
 pub use attrs::{Attrs, Kind, Timestamp};
@@ -14,9 +15,10 @@ pub use content::{Content, Entry, Layer, Scratch, VersionInfo};
 pub use digest::{Digest, ParseDigestError};
 pub use globs::{GlobError, NameGlobs, PathGlobs};
 pub use ident::{
-    ArtifactId, ChangeNumber, CheckoutId, Generation, Holder, Ino, ParseHolderError, ResourceKey, Seq,
-    VersionNumber,
+    ArtifactId, ChangeNumber, CheckoutId, Generation, Holder, HolderPart, HolderPartError, Ino,
+    ParseHolderError, ParseKeyError, ResourceKey, Seq, VersionNumber,
 };
-pub use lease::{Decision, Instant, Lease, LeaseRequest, decide};
+pub use lease::{Decision, Instant, Lease, LeaseRequest, RENEW_FRACTION, decide};
 pub use name::{ArtifactPath, Name, NameError};
+pub use recovery::RecoveryCopy;
 pub use scratch::{AMBIGUOUS, DOCUMENTS, KnownGlob, NameClass, SCRATCH, ScratchRules};

@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 
 use super::{Patience, ServeError, ServeOptions, Server, Source, Tokens};
 use crate::blobs::{
-    BlobError, BlobStore, DiskStore, HttpOptions, HttpStore, MemoryStamps, TransportFault, contract,
-    digest_of,
+    BlobError, BlobStore, DiskParts, DiskSettings, DiskStore, HttpOptions, HttpStore, MemoryStamps,
+    TransportFault, contract, digest_of,
 };
 use crate::clock::SystemClock;
 use crate::ids::SystemIds;
@@ -142,8 +142,13 @@ fn eventually(is_so: impl Fn() -> bool) {
 
 fn store_in(dir: &Path) -> DiskStore {
     let stamps = Arc::new(MemoryStamps::default());
-    DiskStore::create(&dir.join("objects"), &dir.join("objects/.staging"), stamps, Arc::new(SystemIds))
-        .unwrap()
+    let parts = DiskParts {
+        settings: DiskSettings::default(),
+        stamps,
+        ids: Arc::new(SystemIds),
+        clock: Arc::new(SystemClock::new().unwrap()),
+    };
+    DiskStore::create(&dir.join("objects"), &dir.join("objects/.staging"), &parts).unwrap()
 }
 
 fn request(line: &str, headers: &str, body: &[u8]) -> Vec<u8> {

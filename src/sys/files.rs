@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::check;
 
@@ -27,12 +27,23 @@ pub struct FsStats {
     pub files_free: u64,
 }
 
-/// Reads the sizes of the filesystem that `file` is on.
-pub fn fs_stats(file: &File) -> io::Result<FsStats> {
+/// Whether the filesystem that `file` is on, or the mount that it was opened through, is read-only.
+pub fn is_read_only_filesystem(file: &File) -> io::Result<bool> {
+    statvfs(file).map(|raw| raw.f_flag & libc::ST_RDONLY != 0)
+}
+
+/// fstatvfs(3).
+fn statvfs(file: &File) -> io::Result<libc::statvfs> {
     // SAFETY: an all-zero statvfs is valid, and the kernel fills it.
     let mut raw: libc::statvfs = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open and `raw` is valid for writing.
     check(unsafe { libc::fstatvfs(file.as_raw_fd(), &mut raw) })?;
+    Ok(raw)
+}
+
+/// Reads the sizes of the filesystem that `file` is on.
+pub fn fs_stats(file: &File) -> io::Result<FsStats> {
+    let raw = statvfs(file)?;
     Ok(FsStats {
         block_bytes: raw.f_frsize,
         blocks: raw.f_blocks,
@@ -92,9 +103,39 @@ pub fn open_file_at(dir: &File, name: &OsStr) -> io::Result<File> {
     open_at_raw(dir.as_raw_fd(), name, libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0)
 }
 
-/// Creates `name` in `dir` for writing, with `mode`; fails with `AlreadyExists` if the name is taken.
+/// Creates `name` in `dir` for reading and writing, with `mode`; fails with `AlreadyExists` if the name is taken.
 pub fn create_file_at(dir: &File, name: &OsStr, mode: u32) -> io::Result<File> {
-    open_at_raw(dir.as_raw_fd(), name, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW, mode)
+    open_at_raw(dir.as_raw_fd(), name, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW, mode)
+}
+
+/// Creates a file without a name on the filesystem of `dir`, for reading and writing (open(2), `O_TMPFILE`).
+///
+/// [`name_at`] gives it its name; it is gone if nobody does. See [`lacks_unnamed_files`].
+pub fn create_unnamed_at(dir: &File, mode: u32) -> io::Result<File> {
+    open_at_raw(dir.as_raw_fd(), OsStr::new("."), libc::O_RDWR | libc::O_TMPFILE, mode)
+}
+
+/// Whether an error says that the filesystem knows no files without names.
+pub fn lacks_unnamed_files(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL))
+}
+
+/// Gives an open file the name `name` in `dir`; fails with `AlreadyExists` if it is taken (linkat(2)).
+pub fn name_at(file: &File, dir: &File, name: &OsStr) -> io::Result<()> {
+    let (path, name) = (c_string(path_of_open(file).as_os_str())?, c_string(name)?);
+    let (dir, follow) = (dir.as_raw_fd(), libc::AT_SYMLINK_FOLLOW);
+    // SAFETY: the descriptor is open, and both texts end in NUL.
+    check(unsafe { libc::linkat(libc::AT_FDCWD, path.as_ptr(), dir, name.as_ptr(), follow) }).map(drop)
+}
+
+/// A path of this process's own to what it has open (proc(5), `fd/`).
+fn path_of_open(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Removes the directory `name` of `dir` with all that is in it; symlinks in it are removed, not followed.
+pub fn remove_tree_at(dir: &File, name: &OsStr) -> io::Result<()> {
+    std::fs::remove_dir_all(path_of_open(dir).join(name))
 }
 
 /// Whether an open was refused because the name is a symlink (open(2), `O_NOFOLLOW`).
@@ -135,12 +176,11 @@ pub fn unlink_at(dir: &File, name: &OsStr) -> io::Result<()> {
     check(unsafe { libc::unlinkat(dir.as_raw_fd(), name.as_ptr(), 0) }).map(drop)
 }
 
-/// Sets the modification time of a file to the kernel's present (futimens(2), `UTIME_NOW`).
+/// Sets the times of the last access and the last write of a file to the kernel's present (futimens(2), `UTIME_NOW`).
 pub fn touch(file: &File) -> io::Result<()> {
-    let omit = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT };
     let now = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW };
     // SAFETY: the descriptor is open, and the array holds the two times that the call reads.
-    check(unsafe { libc::futimens(file.as_raw_fd(), [omit, now].as_ptr()) }).map(drop)
+    check(unsafe { libc::futimens(file.as_raw_fd(), [now, now].as_ptr()) }).map(drop)
 }
 
 /// Starts to write a range back to the disk without waiting (sync_file_range(2)): a hint, not a barrier.
@@ -168,7 +208,7 @@ fn open_at_raw(dir: libc::c_int, name: &OsStr, flags: libc::c_int, mode: u32) ->
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-fn c_string(name: &OsStr) -> io::Result<CString> {
+pub(super) fn c_string(name: &OsStr) -> io::Result<CString> {
     CString::new(name.as_bytes()).map_err(io::Error::from)
 }
 

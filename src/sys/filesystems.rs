@@ -1,7 +1,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::check;
@@ -44,6 +44,21 @@ fn magic_number(file: &File) -> io::Result<u32> {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "see above")]
     let magic = raw.f_type as u32;
     Ok(magic)
+}
+
+/// Tells the lives of a filesystem apart, within one boot: what was written in the present one and never synced can still
+/// be read, and of an earlier one it may be lost (a disk that was unplugged, say).
+///
+/// While a block device's filesystem is mounted, wherever and however often, it has a directory
+/// `/sys/fs/<type>/<device>`, and within one boot sysfs gives no inode number twice (fs/kernfs/dir.c,
+/// `__kernfs_new_node`). 0 for a filesystem without one (btrfs, overlayfs, tmpfs): the boot alone tells then.
+pub fn filesystem_life(file: &File) -> io::Result<u64> {
+    let device = file.metadata()?.dev();
+    let number = format!("/sys/dev/block/{}:{}", libc::major(device), libc::minor(device));
+    let Ok(device) = std::fs::read_link(number) else { return Ok(0) };
+    let (Some(device), Ok(kinds)) = (device.file_name(), std::fs::read_dir("/sys/fs")) else { return Ok(0) };
+    let lives = kinds.filter_map(|kind| kind.ok()?.path().join(device).metadata().ok());
+    Ok(lives.map(|metadata| metadata.ino()).next().unwrap_or(0))
 }
 
 /// Opens a regular file for reading; anything else that took its name meanwhile is refused, and a FIFO doesn't block

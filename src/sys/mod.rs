@@ -6,7 +6,9 @@ mod filesystems;
 mod host;
 mod inotify;
 mod mount;
+mod names;
 mod process;
+mod signals;
 mod time;
 
 pub use files::*;
@@ -14,7 +16,9 @@ pub use filesystems::*;
 pub use host::*;
 pub use inotify::*;
 pub use mount::*;
+pub use names::*;
 pub use process::*;
+pub use signals::*;
 pub use time::*;
 
 use std::io;

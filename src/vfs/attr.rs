@@ -100,15 +100,15 @@ impl Vfs {
 
     pub(super) fn change_attrs(&self, node: &Arc<Node>, change: AttrChange) -> Result<()> {
         let claim = node.claim();
-        let (artifact, scratch, in_memory) = {
+        let (artifact, scratch, named, written) = {
             let state = claim.node.lock();
-            (
-                state.artifact,
-                state.scratch,
-                state.fate != Fate::Named || state.working.is_some() && !state.is_direct(),
-            )
+            let written = state.working.is_some() && !state.is_direct();
+            (state.artifact, state.scratch, state.fate == Fate::Named, written)
         };
-        if in_memory {
+        if !named || written {
+            if named {
+                self.lease_for_write(&claim.node)?;
+            }
             let now = self.now().wall;
             let mut state = claim.node.lock();
             apply(&mut state.attrs, change, now);
@@ -210,9 +210,10 @@ impl Vfs {
 
 fn attr_from(ino: Ino, state: &State) -> NodeAttr {
     let nlink = match (state.fate, state.kind) {
-        (Fate::Unlinked, _) => 0,
-        (_, Kind::Directory) => 2,
-        _ => 1,
+        // Of a file that another check-in replaced, or whose draft was taken away, no name is left either.
+        (Fate::Unlinked | Fate::Replaced | Fate::Detached, _) => 0,
+        (Fate::Named, Kind::Directory) => 2,
+        (Fate::Named, _) => 1,
     };
     let blocks = state.size.div_ceil(BLOCK_BYTES);
     // Editors compare the number before and after they open a file, and take another one for another's change.

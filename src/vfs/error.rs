@@ -72,9 +72,6 @@ pub enum VfsError {
     /// The name is longer than 255 bytes.
     #[error("the name is too long")]
     NameTooLong,
-    /// The call isn't there for this kind of file.
-    #[error("not supported")]
-    Unsupported,
     /// The stored bytes are not what their digest says, or are gone.
     #[error("the stored bytes can't be read")]
     Store {

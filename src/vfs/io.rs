@@ -172,7 +172,7 @@ impl Vfs {
         Ok(opened)
     }
 
-    /// The working node of a version's name, unless somebody else holds the lease.
+    /// The working node of a version's name, unless somebody else holds the lease that opening it takes.
     pub(super) fn switch(&self, node: &Arc<Node>) -> Result<Arc<Node>> {
         let (artifact, fate) = {
             let state = node.lock();
@@ -182,7 +182,9 @@ impl Vfs {
             return Err(VfsError::ReadOnly);
         }
         let catalog = self.workspace.catalog();
-        if let Some(lease) = catalog.blocker(&self.options.holder, artifact, self.now())? {
+        if let Some(lease) = catalog.blocker(&self.options.holder, artifact, self.now())?
+            && !self.waits_for_first_write(node)?
+        {
             return Err(VfsError::Held { lease: Some(Box::new(lease)) });
         }
         match self.nodes.switched(artifact) {
@@ -498,8 +500,11 @@ impl Vfs {
         })?;
         if size == 0 {
             self.mark_emptied(node);
+            // Whoever comes to save it: the next bytes' writer, a timer or a command.
+            let artifact = node.lock().artifact;
+            self.seen.note_author(caller, artifact, self.now());
         }
-        if open { Ok(()) } else { self.after_truncate(node, size) }
+        if open { Ok(()) } else { self.after_truncate(caller, node, size) }
     }
 
     fn mark_emptied(&self, node: &Node) {
@@ -512,12 +517,14 @@ impl Vfs {
     }
 
     /// truncate(2) names a file and has no handle: the cut is a save of its own, but for one to nothing.
-    fn after_truncate(&self, node: &Arc<Node>, size: u64) -> Result<()> {
+    fn after_truncate(&self, caller: &Caller, node: &Arc<Node>, size: u64) -> Result<()> {
         if node.lock().writers > 0 {
             return Ok(());
         }
         if size > 0 {
-            return self.save(node, Closing::Save);
+            self.save(node, Closing::Save)?;
+            self.note_saved_by(caller, node);
+            return Ok(());
         }
         self.pending.add_emptied(node, self.grace_deadline());
         Ok(())
@@ -539,9 +546,9 @@ impl Vfs {
     /// Closes a directory.
     pub fn releasedir(&self, _handle: Handle) {}
 
-    /// Makes the names of a directory survive a power cut.
+    /// Makes the names of a directory survive a power cut, with what was saved under them.
     pub fn fsyncdir(&self, _ino: Ino) -> Result<()> {
-        self.workspace.catalog().sync().map_err(VfsError::from)
+        self.sync_saves().map_err(VfsError::from)
     }
 
     /// Sizes and free space of the filesystem that the workspace is on.

@@ -4,11 +4,8 @@ use std::sync::Arc;
 
 use super::node::{HeldLease, Node};
 use super::{Caller, Result, Vfs, VfsError};
-use crate::catalog::{CatalogError, EventKind, NewEvent};
-use crate::model::{Entry, ResourceKey, Scratch, Seq, VersionNumber};
-
-/// A live lease is renewed when this part of its time has passed since it last was.
-const RENEW_FRACTION: i64 = 10;
+use crate::catalog::{CatalogError, EventKind, NewEvent, Place};
+use crate::model::{Entry, Kind, RENEW_FRACTION, ResourceKey, Scratch, Seq, VersionNumber};
 
 impl Vfs {
     /// Takes the lease for an opener, or renews it.
@@ -20,7 +17,7 @@ impl Vfs {
         let seen = self.seen.by(caller, artifact, self.now());
         self.lease(node, seen.or(base), true)?;
         let mut state = node.lock();
-        state.unseen = seen.is_none() && base.is_some() && !state.drafted;
+        state.unseen |= seen.is_none() && base.is_some() && !state.drafted;
         Ok(())
     }
 
@@ -74,6 +71,7 @@ impl Vfs {
             if state.drafted || state.is_dirty() || state.writers > 0 {
                 return;
             }
+            state.unseen = false;
             (state.id, state.lease.take())
         };
         let Some(lease) = lease.filter(|lease| lease.came_with_open) else { return };
@@ -84,18 +82,44 @@ impl Vfs {
         }
     }
 
-    /// Refuses to replace what a process read in an older version than the head.
-    pub(super) fn check_seen(&self, caller: &Caller, target: Option<&Entry>) -> Result<()> {
-        let Some(target) = target.filter(|target| target.scratch == Scratch::No) else { return Ok(()) };
-        let Some(head) = target.head else { return Ok(()) };
-        match self.seen.by(caller, target.artifact, self.now()) {
-            Some(base) if base < head && !target.is_drafted() => {
-                let stale = CatalogError::Stale { artifact: target.artifact, base, head };
+    /// Refuses to replace or take away what a process read in an older version than the head. Tells whether it has read
+    /// none, so that replacing it is to be noted.
+    pub(super) fn check_seen(&self, caller: &Caller, replaced: Option<&Entry>) -> Result<bool> {
+        let is_version =
+            |entry: &&Entry| entry.kind == Kind::File && entry.scratch == Scratch::No && !entry.is_drafted();
+        let Some(replaced) = replaced.filter(is_version) else { return Ok(false) };
+        let Some(head) = replaced.head else { return Ok(false) };
+        match self.seen.by(caller, replaced.artifact, self.now()) {
+            Some(base) if base < head => {
+                let stale = CatalogError::Stale { artifact: replaced.artifact, base, head };
                 self.note_stale(&stale);
                 Err(stale.into())
             }
-            _ => Ok(()),
+            Some(_) => Ok(false),
+            None => Ok(!self.seen.is_author(caller, replaced.artifact, self.now())),
         }
+    }
+
+    /// As [`Vfs::check_seen`], for what comes to stand on a name: what it replaces may be there, or gone in this checkout.
+    /// What comes back to its own name replaces nothing.
+    pub(super) fn check_seen_at(
+        &self,
+        caller: &Caller,
+        place: &Place,
+        present: Option<&Entry>,
+        coming: Option<Seq>,
+    ) -> Result<bool> {
+        if present.is_some() {
+            return self.check_seen(caller, present);
+        }
+        let gone = self.workspace.catalog().head_at(place)?;
+        self.check_seen(caller, gone.as_ref().filter(|gone| Some(gone.artifact) != coming))
+    }
+
+    /// Notes that a version was replaced by a process that had not read it.
+    pub(super) fn note_overwrite(&self, artifact: Seq) {
+        let detail = "saved by a process that had not read the version before";
+        self.note_event(EventKind::OverwroteUnseen, artifact, detail);
     }
 
     fn note_stale(&self, error: &CatalogError) {

@@ -11,6 +11,7 @@ mod leasing;
 mod names;
 mod node;
 mod ops;
+mod powercut;
 mod publisher;
 mod saving;
 mod seen;
@@ -191,6 +192,7 @@ pub struct Vfs {
     passthrough: AtomicBool,
     pending: settle::Pending,
     publisher: Arc<publisher::Queue>,
+    trash: powercut::Trash,
     follower: sync::Follower,
     synced_boot_ms: AtomicI64,
     /// The artifacts whose unsaved bytes the catalog knows of.
@@ -202,11 +204,6 @@ impl std::fmt::Debug for Vfs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Vfs").field("options", &self.options).finish_non_exhaustive()
     }
-}
-
-/// Names the workspace as the object of a failure of the catalog.
-fn in_catalog<T>(result: crate::catalog::Result<T>) -> std::result::Result<T, EngineError> {
-    result.map_err(|source| EngineError::Catalog { path: crate::model::ArtifactPath::root(), source })
 }
 
 impl Drop for Vfs {
@@ -222,9 +219,9 @@ impl Vfs {
         workspace: Arc<Workspace>,
         options: VfsOptions,
     ) -> std::result::Result<Arc<Self>, EngineError> {
-        let checkout = in_catalog(workspace.catalog().checkout(&options.holder))?;
+        let checkout = workspace.in_catalog(workspace.catalog().checkout(&options.holder))?;
         workspace.recover_checkout(checkout)?;
-        in_catalog(workspace.catalog().checkpoint_by_hand())?;
+        workspace.in_catalog(workspace.catalog().checkpoint_by_hand())?;
         let staging_dir = workspace.layout().staging();
         let staging = File::open(&staging_dir).map_err(|source| EngineError::File {
             doing: "open",
@@ -245,6 +242,7 @@ impl Vfs {
             passthrough: AtomicBool::new(false),
             pending: settle::Pending::default(),
             publisher: Arc::default(),
+            trash: powercut::Trash::default(),
             follower,
             synced_boot_ms: AtomicI64::new(0),
             noted_writers: Mutex::default(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::attr::{EXECUTE, WRITE};
 use super::node::{Claim, Fate, Node};
 use super::{Caller, DirEntry, NodeAttr, OpenRequest, Opened, Result, Vfs, VfsError};
-use crate::catalog::{NewEntry, Place, RenameMode, RenameRequest};
+use crate::catalog::{NewEntry, Place, RenameMode, RenameRequest, Renamed};
 use crate::model::{Attrs, Content, Entry, Ino, Kind, Name, NameClass, NameError, Scratch, Seq};
 
 /// How many entries of a directory are read at a time.
@@ -22,24 +22,27 @@ struct RenameClaims {
     target: Option<Claim>,
 }
 
+impl RenameClaims {
+    fn any_is_dirty(&self) -> bool {
+        std::iter::once(&self.source).chain(&self.target).any(|claim| claim.node.lock().is_dirty())
+    }
+}
+
 impl Vfs {
     /// Finds what a name stands for, and counts one reference of the kernel's.
     pub fn lookup(&self, caller: &Caller, parent: Ino, name: &OsStr) -> Result<NodeAttr> {
         let place = self.place(caller, parent, name)?;
         let entry = self.workspace.catalog().lookup(self.checkout, &place)?.ok_or(VfsError::NotFound)?;
         let node = self.node_of(&entry);
-        node.lock().lookups += 1;
+        node.count_lookup();
         self.attr_of(&node)
     }
 
     /// Takes back references of the kernel's.
     pub fn forget(&self, ino: Ino, count: u64) {
         let Some(node) = self.nodes.get(ino) else { return };
-        let unused = {
-            let mut state = node.lock();
-            state.lookups = state.lookups.saturating_sub(count);
-            state.lookups == 0 && state.handles == 0
-        };
+        node.forget_lookups(count);
+        let unused = !node.is_known() && node.lock().handles == 0;
         drop(node);
         if unused {
             self.nodes.remove_if(ino, |node| is_forgettable(node));
@@ -65,7 +68,7 @@ impl Vfs {
 
     fn new_node(&self, entry: &Entry) -> Node {
         let node = Node::of(entry, self.shown_attrs(entry));
-        // What is written in place has the size of its file: a dead daemon could not note the last one.
+        // What is written in place has the size of its file: where a save failed, its row has not heard of the last bytes.
         if let Content::Direct(name) = &entry.content
             && let Ok(file) = std::fs::metadata(self.workspace.layout().scratch().join(name))
         {
@@ -190,6 +193,7 @@ impl Vfs {
         let catalog = self.workspace.catalog();
         let (id, ino) = (self.workspace.ids().artifact(self.now().wall), catalog.next_ino()?);
         let new = NewEntry { id, kind, ino, attrs, content, size, scratch };
+        let unseen = kind == Kind::File && self.check_seen_at(caller, &place, None, None)?;
         let displaced = catalog.moved_away(self.checkout, &place)?;
         let claim = displaced.as_ref().map(|displaced| self.node_of(displaced).claim());
         let entry = catalog.create_entry(&self.actor(), &place, &new)?;
@@ -199,7 +203,8 @@ impl Vfs {
         drop(claim);
         self.nodes.unswitch(entry.artifact);
         let node = self.nodes.get_or_insert(entry.ino, || Node::of(&entry, entry.attrs));
-        node.lock().lookups += 1;
+        node.count_lookup();
+        node.lock().unseen = unseen;
         // A file that is opened now is checked in after it is closed.
         self.check_in_later(entry.artifact, entry.scratch);
         Ok(node)
@@ -248,7 +253,9 @@ impl Vfs {
     /// Removes a name that is no directory.
     pub fn unlink(&self, caller: &Caller, parent: Ino, name: &OsStr) -> Result<()> {
         let place = self.place_to_change(caller, parent, name)?;
-        let gone = self.workspace.catalog().unlink(&self.actor(), &place)?;
+        let catalog = self.workspace.catalog();
+        self.check_seen(caller, catalog.lookup(self.checkout, &place)?.as_ref())?;
+        let gone = catalog.unlink(&self.actor(), &place)?;
         self.after_removal(&gone);
         Ok(())
     }
@@ -269,7 +276,7 @@ impl Vfs {
         let working = self.nodes.switched(gone.artifact);
         self.nodes.unswitch(gone.artifact);
         let node = working.or_else(|| self.nodes.get(gone.ino));
-        let Some(node) = node else { return self.delete_files(&gone.content, None) };
+        let Some(node) = node else { return self.drop_content(gone.content.clone(), gone.scratch) };
         let claim = node.claim();
         {
             let mut state = claim.node.lock();
@@ -292,8 +299,11 @@ impl Vfs {
         let catalog = self.workspace.catalog();
         let source = catalog.lookup(self.checkout, &from)?.ok_or(VfsError::NotFound)?;
         let target = catalog.lookup(self.checkout, &to)?;
-        self.check_seen(caller, target.as_ref())?;
+        let unseen = self.check_seen_at(caller, &to, target.as_ref(), Some(source.artifact))?;
         let to_class = self.class_under(&source, new_parent, &to)?;
+        if to_class != Scratch::No || mode == RenameMode::Exchange {
+            self.check_seen(caller, Some(&source))?;
+        }
         let from_class = match (&target, mode) {
             (Some(target), RenameMode::Exchange) => self.class_under(target, parent, &from)?,
             _ => Scratch::No,
@@ -301,14 +311,19 @@ impl Vfs {
         let exchanged = target.as_ref().filter(|_| mode == RenameMode::Exchange);
         let displaced = self.displaced_by(&source, target.as_ref(), &to)?;
         let claims = self.claim_for_rename(&source, exchanged.or(displaced.as_ref()));
+        let spare = self.workspace.ids().artifact(self.now().wall);
+        let classes = (from_class, to_class);
+        let request = RenameRequest { from: from.clone(), to: to.clone(), mode, classes, spare };
+        if claims.any_is_dirty() {
+            // A rename that is refused must not have made a save of what is half written.
+            catalog.check_rename(&self.actor(), &request)?;
+        }
         self.save_before_rename(&claims.source, target.as_ref(), to_class)?;
         self.seal_in_place(&claims.source, to_class, &to)?;
         if let Some(claim) = claims.target.as_ref().filter(|_| exchanged.is_some()) {
             self.save_before_rename(claim, Some(&source), from_class)?;
             self.seal_in_place(claim, from_class, &from)?;
         }
-        let spare = self.workspace.ids().artifact(self.now().wall);
-        let request = RenameRequest { from, to, mode, classes: (from_class, to_class), spare };
         let renamed = catalog.rename(&self.actor(), &request)?;
         self.rebind(&claims.source, &renamed.source, &renamed.moved);
         if let (Some(claim), Some(exchanged)) = (&claims.target, &renamed.exchanged) {
@@ -317,14 +332,30 @@ impl Vfs {
         if let (Some(claim), Some(displaced)) = (&claims.target, &displaced) {
             self.rebind_displaced(claim, displaced)?;
         }
+        let synced = self.sync_renamed(&claims.source, &renamed);
         drop(claims);
-        self.seen.note_author(caller, renamed.moved.artifact, self.now());
+        if unseen {
+            self.note_overwrite(renamed.moved.artifact);
+        }
+        // Who gave a version another name has not written its bytes.
+        if source.is_drafted() || source.artifact != renamed.moved.artifact {
+            self.seen.note_author(caller, renamed.moved.artifact, self.now());
+        }
         self.check_in_gone_later(renamed.source.artifact, renamed.source.scratch);
         self.check_in_later(renamed.moved.artifact, renamed.moved.scratch);
         if let Some(replaced) = renamed.replaced.filter(|replaced| replaced.ino != renamed.moved.ino) {
             self.after_removal(&replaced);
         }
-        Ok(())
+        synced
+    }
+
+    /// Lets what came to a document's name survive a power cut, if it is time.
+    fn sync_renamed(&self, claim: &Claim, renamed: &Renamed) -> Result<()> {
+        if renamed.exchanged.is_none() {
+            claim.node.lock().unsynced_since_ms = renamed.unsynced_since_ms;
+        }
+        let is_save = renamed.moved.kind == Kind::File && renamed.moved.scratch == Scratch::No;
+        if is_save && self.is_due_on_disk(&claim.node) { self.sync_saved(claim) } else { Ok(()) }
     }
 
     /// Claims the nodes that a rename changes, in the order of their numbers, so that two exchanges can't wait for each
@@ -415,7 +446,7 @@ impl Vfs {
             let ino = if child.is_some() { attr.ino } else { entry.ino };
             let full = add(DirEntry { ino, kind: attr.kind, ..entry }, &attr);
             if child.is_some() && !full {
-                node.lock().lookups += 1;
+                node.count_lookup();
             }
             Ok(full)
         })
@@ -463,5 +494,5 @@ impl Vfs {
 /// Whether nothing is lost with a node: the catalog knows all of it.
 fn is_forgettable(node: &Node) -> bool {
     let state = node.lock();
-    state.lookups == 0 && state.handles == 0 && state.working.is_none() && !state.step.busy
+    !node.is_known() && state.handles == 0 && state.working.is_none() && !state.step.busy
 }

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -19,6 +20,8 @@ pub(super) struct Node {
     pub ino: Ino,
     state: Mutex<State>,
     changed: Condvar,
+    /// The kernel's references. Beside the lock, since the table has to look at them when it forgets a node.
+    lookups: AtomicU64,
 }
 
 /// What a node means now.
@@ -34,6 +37,8 @@ pub(super) struct State {
     pub content: Content,
     /// How many bytes the last save has.
     pub content_size: u64,
+    /// Since when the name has had no save that is known to be on the disk, by the boot's clock; none if it has one.
+    pub unsynced_since_ms: Option<i64>,
     pub scratch: Scratch,
     /// The version that the content is or was made on.
     pub base: Option<VersionNumber>,
@@ -63,8 +68,6 @@ pub(super) struct State {
     pub step: Step,
     pub handles: u32,
     pub writers: u32,
-    /// The kernel's references.
-    pub lookups: u64,
 }
 
 /// Whether a name still stands for the node.
@@ -134,6 +137,7 @@ impl Node {
             size: entry.size,
             content: entry.content.clone(),
             content_size: entry.size,
+            unsynced_since_ms: None,
             scratch: entry.scratch,
             base: entry.base(),
             drafted: entry.is_drafted(),
@@ -152,9 +156,8 @@ impl Node {
             step: Step::default(),
             handles: 0,
             writers: 0,
-            lookups: 0,
         };
-        Self { ino: entry.ino, state: Mutex::new(state), changed: Condvar::new() }
+        Self::new(entry.ino, state)
     }
 
     /// A node with the same content and attributes, whose bytes may change.
@@ -172,10 +175,30 @@ impl Node {
             step: Step::default(),
             handles: 0,
             writers: 0,
-            lookups: 0,
             ..*state
         };
-        Self { ino, state: Mutex::new(copy), changed: Condvar::new() }
+        Self::new(ino, copy)
+    }
+
+    fn new(ino: Ino, state: State) -> Self {
+        Self { ino, state: Mutex::new(state), changed: Condvar::new(), lookups: AtomicU64::new(0) }
+    }
+
+    /// Counts a reference that the kernel gets with an answer.
+    pub fn count_lookup(&self) {
+        self.lookups.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Takes back references of the kernel's.
+    pub fn forget_lookups(&self, count: u64) {
+        let fewer = |lookups: u64| Some(lookups.saturating_sub(count));
+        // Never an error: the closure always has a new value.
+        let _ = self.lookups.fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer);
+    }
+
+    /// Whether the kernel may still name the node.
+    pub fn is_known(&self) -> bool {
+        self.lookups.load(Ordering::Acquire) > 0
     }
 
     /// Looks at or changes the state; never held across anything that takes time.
@@ -232,6 +255,11 @@ impl State {
     /// Whether there are bytes that no save holds.
     pub fn is_dirty(&self) -> bool {
         self.working.as_ref().is_some_and(|working| working.dirty)
+    }
+
+    /// Whether the file was cut to nothing and not written since.
+    pub fn is_emptied(&self) -> bool {
+        self.working.as_ref().is_some_and(|working| working.emptied)
     }
 
     /// The file that reads come from; none for an empty one that was never written.

@@ -9,7 +9,10 @@ use crate::engine::{
     CheckInReport, CheckInRequest, CheckoutOps, Detached, EngineError, RevertReport, SettleReport,
     StatusReport,
 };
-use crate::model::{ArtifactPath, Content, Ino, Lease, Scratch, Seq, VersionInfo, VersionNumber};
+use crate::model::{
+    ArtifactId, ArtifactPath, Content, Digest, Generation, Ino, Lease, Scratch, Seq, VersionInfo,
+    VersionNumber,
+};
 
 type OpsResult<T> = std::result::Result<T, EngineError>;
 
@@ -23,7 +26,7 @@ impl Vfs {
         match self.refuse_if_read_only() {
             Ok(()) => Ok(()),
             Err(_) => Err(EngineError::Refused(format!(
-                "{}: the checkout is mounted read-only: mount it without --read-only to change it",
+                "{}: the checkout is mounted read-only; mount it without --read-only to change it",
                 self.options.holder
             ))),
         }
@@ -36,7 +39,7 @@ impl Vfs {
         let meant = |path: &&ArtifactPath| paths.is_empty() || paths.iter().any(|p| path.is_within(p));
         match unsettled.iter().find(meant) {
             Some(path) => Err(EngineError::Refused(format!(
-                "{path}: an application has written part of it and still has it open: save or close it there first"
+                "{path}: an application has written part of it and still has it open; save or close it there first"
             ))),
             None => Ok(()),
         }
@@ -44,12 +47,12 @@ impl Vfs {
 
     /// Lets the catalog know who writes now: it keeps the leases of writers, and those of a moment ago have closed.
     fn note_present_writers(&self) -> OpsResult<()> {
-        self.note_writers().map_err(|source| EngineError::Catalog { path: ArtifactPath::root(), source })
+        self.workspace.in_catalog(self.note_writers())
     }
 
     /// Brings nodes and kernel in line after the catalog was changed for this checkout.
     fn after_command<'a>(&self, paths: impl IntoIterator<Item = &'a ArtifactPath>) -> OpsResult<()> {
-        super::in_catalog(self.resync_drafts())?;
+        self.workspace.in_catalog(self.resync_drafts())?;
         for path in paths {
             self.invalidate_path(path).map_err(settling)?;
         }
@@ -70,7 +73,7 @@ impl Vfs {
                 Vec::new()
             }
         };
-        if let Err(error) = self.workspace.catalog().sync() {
+        if let Err(error) = self.sync_saves() {
             self.note_problem(format!("the catalog could not be synced: {error}"));
         }
         let open = left.iter().map(|path| {
@@ -88,9 +91,6 @@ impl Vfs {
             self.release(handle);
         }
         let left = self.drain();
-        for file in self.publisher.take_all_leftovers() {
-            self.delete_files(&Content::Staged(file), None);
-        }
         self.publisher.stop();
         left
     }
@@ -138,7 +138,7 @@ impl CheckoutOps for Vfs {
         let (report, checked_in) = self.workspace.check_in(&self.actor(), &request)?;
         self.note_checked_in(&checked_in.settled);
         for claim in &claims {
-            super::in_catalog(self.resync_claimed(claim))?;
+            self.workspace.in_catalog(self.resync_claimed(claim))?;
         }
         drop((claims, pause));
         self.after_command([])?;
@@ -148,9 +148,10 @@ impl CheckoutOps for Vfs {
     fn revert(&self, paths: &[ArtifactPath]) -> OpsResult<RevertReport> {
         self.refuse_if_for_reading()?;
         self.settle_saves().map_err(settling)?;
+        let leases = self.detach_below(paths)?;
         self.note_present_writers()?;
-        self.detach_below(paths)?;
         let report = self.detached()?.revert(paths)?;
+        self.give_back(&leases)?;
         self.after_command(&report.reverted)?;
         Ok(report)
     }
@@ -163,6 +164,7 @@ impl CheckoutOps for Vfs {
     }
 
     fn settle(&self, under: &ArtifactPath) -> OpsResult<SettleReport> {
+        self.workspace.refuse_unknown(self.checkout, under)?;
         self.wait_for_emptied();
         let unsettled = self.settle_saves().map_err(settling)?;
         self.wait_for_checkins();
@@ -182,6 +184,17 @@ impl CheckoutOps for Vfs {
         self.settle_or_refuse(std::slice::from_ref(path))?;
         self.detached()?.restore(path, version)?;
         self.after_command([path])
+    }
+
+    fn open_blobs(&self) -> OpsResult<Vec<Digest>> {
+        let open = self.nodes.all().into_iter().filter_map(|node| {
+            let state = node.lock();
+            match state.content {
+                Content::Blob(digest) if state.handles > 0 => Some(digest),
+                _ => None,
+            }
+        });
+        Ok(open.collect())
     }
 }
 
@@ -220,23 +233,36 @@ impl Vfs {
         }
     }
 
-    /// Takes the handles away from the drafts that a revert gives up: what they write becomes a recovery copy.
-    fn detach_below(&self, paths: &[ArtifactPath]) -> OpsResult<()> {
+    /// Takes the handles away from the drafts that a revert gives up: what they write becomes a recovery copy. Returns
+    /// the leases of the files.
+    fn detach_below(&self, paths: &[ArtifactPath]) -> OpsResult<Vec<(ArtifactId, Generation)>> {
+        let mut leases = Vec::new();
         for node in self.nodes.all() {
-            let (artifact, writes) = {
+            let (artifact, writes, lease) = {
                 let state = node.lock();
                 let writes = state.fate == Fate::Named && state.scratch == Scratch::No && !state.immutable;
-                (state.artifact, writes && (state.writers > 0 || state.is_dirty()))
+                let lease = state.lease.map(|lease| (state.id, lease.generation));
+                (state.artifact, writes && (state.writers > 0 || state.is_dirty()), lease)
             };
             if !writes {
                 continue;
             }
-            let path = super::in_catalog(self.workspace.catalog().path_of(self.checkout, artifact))?;
+            let path =
+                self.workspace.in_catalog(self.workspace.catalog().path_of(self.checkout, artifact))?;
             if path.is_some_and(|path| paths.is_empty() || paths.iter().any(|p| path.is_within(p))) {
                 self.detach(&node, "the draft was reverted while the file was open");
+                leases.extend(lease);
             }
         }
-        Ok(())
+        Ok(leases)
+    }
+
+    /// Gives back leases of files that a revert took from their writers: of those without a save the catalog has no
+    /// draft, whose lease would go with it.
+    fn give_back(&self, leases: &[(ArtifactId, Generation)]) -> OpsResult<()> {
+        let catalog = self.workspace.catalog();
+        let release = |(id, generation): &_| catalog.release_generation(*id, *generation).map(drop);
+        self.workspace.in_catalog(leases.iter().try_for_each(release))
     }
 
     fn dirty_paths(&self) -> Result<Vec<ArtifactPath>> {

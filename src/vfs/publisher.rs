@@ -1,6 +1,5 @@
 //! The publisher: a thread that makes sealed saves blobs of the store, many under one barrier.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -26,8 +25,6 @@ pub(super) struct SealedSave {
     pub ino: Ino,
     /// The name in `staging/`.
     pub name: String,
-    /// The file of the save before, which goes when this one is durable.
-    pub replaces: Option<String>,
 }
 
 /// Saves that wait. Locking: one mutex, never held across I/O.
@@ -50,8 +47,6 @@ struct Inner {
     /// How many keep the publisher from beginning a batch.
     pauses: usize,
     stopped: bool,
-    /// Files of earlier saves that go when the present one of their node is durable.
-    leftovers: HashMap<Ino, Vec<String>>,
 }
 
 impl Queue {
@@ -89,11 +84,6 @@ impl Queue {
         Pause(self)
     }
 
-    /// Every file that was only kept for a power cut.
-    pub fn take_all_leftovers(&self) -> Vec<String> {
-        std::mem::take(&mut self.inner.lock().leftovers).into_values().flatten().collect()
-    }
-
     pub fn stop(&self) {
         self.inner.lock().stopped = true;
         self.changed.notify_all();
@@ -121,19 +111,6 @@ impl Queue {
         let batch: Vec<_> = inner.waiting.drain(..count).collect();
         inner.running = batch.len();
         Some(batch)
-    }
-
-    /// Keeps the file that a save replaced until a later one of the same node is durable.
-    fn keep_leftover(&self, save: &SealedSave) {
-        let mut inner = self.inner.lock();
-        inner.leftovers.entry(save.ino).or_default().extend(save.replaces.clone());
-    }
-
-    /// What can go now that a save is durable.
-    fn take_leftovers(&self, save: &SealedSave) -> Vec<String> {
-        let mut files = self.inner.lock().leftovers.remove(&save.ino).unwrap_or_default();
-        files.extend(save.replaces.clone());
-        files
     }
 
     fn batch_done(&self) {
@@ -177,11 +154,13 @@ fn run(queue: &Queue, vfs: &Weak<Vfs>) {
 impl Vfs {
     /// Queues what an earlier mount of the checkout left sealed.
     pub(super) fn requeue_staged(&self) -> std::result::Result<(), crate::engine::EngineError> {
-        for save in super::in_catalog(self.workspace.catalog().staged_saves(self.checkout))? {
-            let entry = super::in_catalog(self.workspace.catalog().entry_of(self.checkout, save.artifact))?;
+        for save in self.workspace.in_catalog(self.workspace.catalog().staged_saves(self.checkout))? {
+            let entry =
+                self.workspace.in_catalog(self.workspace.catalog().entry_of(self.checkout, save.artifact))?;
             if let Some(entry) = entry {
                 let (artifact, name) = (save.artifact, save.file);
-                self.publisher.push(SealedSave { artifact, ino: entry.ino, name, replaces: None });
+                self.publisher.push(SealedSave { artifact, ino: entry.ino, name });
+                save.before.into_iter().for_each(|file| self.delete_later(Content::Staged(file)));
             }
         }
         Ok(())
@@ -189,9 +168,7 @@ impl Vfs {
 
     /// Makes the saves of a batch blobs, but for those that a later save has replaced.
     fn publish(&self, batch: &[SealedSave]) {
-        let (batch, replaced): (Vec<&SealedSave>, Vec<&SealedSave>) =
-            batch.iter().partition(|save| self.is_current(save));
-        replaced.into_iter().for_each(|save| self.publisher.keep_leftover(save));
+        let batch: Vec<&SealedSave> = batch.iter().filter(|save| self.is_current(save)).collect();
         let sealed = |save: &SealedSave| Sealed {
             checkout: self.checkout,
             artifact: save.artifact,
@@ -205,22 +182,21 @@ impl Vfs {
             }
         };
         for (save, result) in batch.iter().zip(results) {
-            let settled = match &result {
-                Ok(_) => true,
-                Err(error) => is_gone(error),
-            };
-            if settled {
-                let files = self.publisher.take_leftovers(save);
-                files.into_iter().for_each(|file| self.delete_files(&Content::Staged(file), None));
-            }
             match result {
                 Ok(digest) => self.note_published(save, digest),
-                // A check-in stored it, or the draft got another content meanwhile.
-                Err(error) if is_gone(&error) => {}
+                // A check-in stored it, or a later save came meanwhile.
+                Err(error) if is_gone(&error) => self.forget_note(),
                 Err(error) => {
                     self.note_problem(format!("{}: a save could not be stored: {error}", save.name))
                 }
             }
+        }
+    }
+
+    /// Forgets the digests of saves that went before they were stored.
+    fn forget_note(&self) {
+        if let Err(error) = self.workspace.catalog().forget_stray_digests() {
+            self.note_problem(format!("digests of replaced saves stay until the next mount: {error}"));
         }
     }
 
@@ -236,6 +212,7 @@ impl Vfs {
         let mut state = node.lock();
         if matches!(&state.content, Content::Staged(name) if *name == save.name) {
             state.content = Content::Blob(digest);
+            state.unsynced_since_ms = None;
         }
     }
 }

@@ -14,7 +14,6 @@ use super::node::{Claim, Fate, HeldLease, Node, Working};
 use super::publisher::SealedSave;
 use super::{Caller, Handle, Result, Vfs, VfsError};
 use crate::catalog::{CatalogError, Durability, EventKind, Place, Save, Saved};
-use crate::config::CloseDurability;
 use crate::engine::{RecoveryMeta, ScratchName, StagingName, StagingRole};
 use crate::model::{Content, Entry, Ino, Kind, Scratch, Seq, VersionNumber};
 use crate::sys;
@@ -38,7 +37,7 @@ impl Vfs {
             return Ok(());
         }
         let saved = self.save_opened(&open, Closing::Flush)?;
-        if saved && self.workspace.policy().close == CloseDurability::Durable {
+        if saved && self.is_due_on_disk(&open.node) {
             return self.save(&open.node, Closing::Sync);
         }
         Ok(())
@@ -46,8 +45,8 @@ impl Vfs {
 
     /// Whether closing may take longer than a commit without a sync.
     pub fn flush_may_block(&self, handle: Handle) -> bool {
-        let durable = self.workspace.policy().close == CloseDurability::Durable;
-        durable && self.handles.get(handle).is_ok_and(|open| open.write && open.node.lock().is_dirty())
+        let Ok(open) = self.handles.get(handle) else { return false };
+        open.write && self.is_due_on_disk(&open.node) && open.node.lock().is_dirty()
     }
 
     /// Makes what was written the draft, and durable.
@@ -60,14 +59,19 @@ impl Vfs {
     fn save_opened(&self, open: &OpenFile, closing: Closing) -> Result<bool> {
         let dirty = open.node.lock().is_dirty();
         self.save(&open.node, closing)?;
+        Ok(dirty && self.note_saved_by(&open.opener, &open.node))
+    }
+
+    /// Notes the author of a save; tells whether all is saved.
+    pub(super) fn note_saved_by(&self, author: &Caller, node: &Node) -> bool {
         let (artifact, saved) = {
-            let state = open.node.lock();
-            (state.artifact, dirty && !state.is_dirty())
+            let state = node.lock();
+            (state.artifact, !state.is_dirty())
         };
         if saved {
-            self.seen.note_author(&open.opener, artifact, self.now());
+            self.seen.note_author(author, artifact, self.now());
         }
-        Ok(saved)
+        saved
     }
 
     /// Closes a handle for good: what came after the last flush (mapped pages do) is saved too.
@@ -80,26 +84,26 @@ impl Vfs {
             open.write && state.writers == 0
         };
         if last_writer {
-            self.after_last_writer(&open.node);
+            self.after_last_writer(&open);
         }
         self.after_handle(&open);
     }
 
-    fn after_last_writer(&self, node: &Arc<Node>) {
+    fn after_last_writer(&self, open: &OpenFile) {
+        let node = &open.node;
         let (dirty, emptied, fate, tainted) = {
             let state = node.lock();
             // Somebody opened it again meanwhile: his bytes are his to close.
             if state.writers > 0 {
                 return;
             }
-            let emptied = state.working.as_ref().is_some_and(|working| working.emptied);
-            (state.is_dirty(), emptied, state.fate, state.tainted)
+            (state.is_dirty(), state.is_emptied(), state.fate, state.tainted)
         };
         match fate {
             Fate::Detached => self.put_aside(node, "the lease was lost while the file was being written"),
             Fate::Named if tainted => self.put_aside(node, "a write of the file failed"),
             Fate::Named if emptied => self.pending.add_emptied(node, self.grace_deadline()),
-            Fate::Named if dirty => self.save_at_release(node),
+            Fate::Named if dirty => self.save_at_release(open),
             Fate::Named | Fate::Unlinked | Fate::Replaced => {}
         }
         self.give_back_unused(node);
@@ -114,13 +118,16 @@ impl Vfs {
     }
 
     /// Nobody hears an error of a release: what can't be saved is put aside, and told in `status`.
-    fn save_at_release(&self, node: &Arc<Node>) {
+    fn save_at_release(&self, open: &OpenFile) {
+        let node = &open.node;
         if let Err(error) = self.save(node, Closing::Save) {
             self.note_problem(format!(
                 "inode {}: what was written last could not be saved: {error}",
                 node.ino
             ));
             self.put_aside(node, "the last bytes of the file could not be saved");
+        } else {
+            self.note_saved_by(&open.opener, node);
         }
     }
 
@@ -146,29 +153,29 @@ impl Vfs {
         }
     }
 
+    /// Lets go of what only open handles need.
     fn after_handle(&self, open: &OpenFile) {
-        let last = {
+        let fate = {
             let mut state = open.node.lock();
             if state.handles > 0 {
-                false
-            } else {
-                state.file = None;
-                // A clean working file is one that is written in place: its handle goes, its bytes stay.
-                if state.is_direct() && state.fate == Fate::Named {
-                    state.working = None;
-                }
-                true
+                return;
             }
+            state.file = None;
+            // A clean working file is one that is written in place: its handle goes, its bytes stay.
+            if state.is_direct() && state.fate == Fate::Named {
+                state.working = None;
+            }
+            state.fate
         };
-        if last && open.node.lock().fate == Fate::Detached {
-            self.put_aside(&open.node, "the lease was lost while the file was being written");
+        match fate {
+            Fate::Detached => {
+                self.put_aside(&open.node, "the lease was lost while the file was being written")
+            }
+            Fate::Unlinked => self.drop_files(&open.node),
+            Fate::Named | Fate::Replaced => {}
         }
-        if last && open.node.lock().fate == Fate::Unlinked {
-            self.drop_files(&open.node);
-        }
-        if last && open.node.lock().lookups == 0 {
-            self.forget(open.node.ino, 0);
-        }
+        // Putting aside takes time, in which the kernel may forget the node, or look it up again: forget looks itself.
+        self.forget(open.node.ino, 0);
     }
 
     /// Makes the unsaved bytes of a node its draft; nothing if there are none.
@@ -200,12 +207,18 @@ impl Vfs {
     }
 
     /// Makes the last save survive a power cut.
-    fn sync_saved(&self, claim: &Claim) -> Result<()> {
-        let saved = matches!(claim.node.lock().content, Content::Staged(_) | Content::Direct(_));
+    pub(super) fn sync_saved(&self, claim: &Claim) -> Result<()> {
+        let content = claim.node.lock().content.clone();
+        let saved = matches!(content, Content::Staged(_) | Content::Direct(_));
         if saved && let Some(file) = self.open_content(&claim.node)? {
             self.sync_file(claim, &file)?;
         }
-        Ok(self.workspace.catalog().sync()?)
+        match content {
+            Content::Staged(file) => self.workspace.catalog().note_synced(&file)?,
+            _ => self.workspace.catalog().sync()?,
+        }
+        claim.node.lock().unsynced_since_ms = None;
+        Ok(())
     }
 
     /// Syncs a working file; a failed sync is final, since the kernel forgets which pages it lost.
@@ -251,10 +264,28 @@ impl Vfs {
                 Err(VfsError::LeaseLost)
             }
             Err(error) => {
-                self.taint(claim);
+                if self.is_saved_all_the_same(&save) {
+                    // What it replaced isn't known: that is garbage, and goes at the next mount.
+                    let saved = Saved {
+                        before: Content::None,
+                        before_may_return: true,
+                        unsynced_since_ms: Some(self.workspace.now().boot_ms),
+                        lease: None,
+                    };
+                    self.sealed(claim, file, &save, &saved);
+                } else {
+                    self.taint(claim);
+                }
                 Err(error.into())
             }
         }
+    }
+
+    /// Whether a save that the catalog tells as failed is the draft: its commit may be done, and only the sync failed.
+    fn is_saved_all_the_same(&self, save: &Save) -> bool {
+        let entry = self.workspace.catalog().entry_of(self.checkout, save.artifact);
+        matches!(&save.content, Content::Staged(_))
+            && entry.is_ok_and(|entry| entry.is_some_and(|entry| entry.content == save.content))
     }
 
     fn sealed_in_place(&self, claim: &Claim, saved: &Saved) {
@@ -276,6 +307,7 @@ impl Vfs {
             let mut state = claim.node.lock();
             state.content = save.content.clone();
             state.content_size = save.size;
+            state.unsynced_since_ms = saved.unsynced_since_ms;
             state.file = (state.handles > 0).then(|| Arc::clone(file));
             state.working = None;
             state.drafted = true;
@@ -286,27 +318,32 @@ impl Vfs {
         };
         self.nodes.unswitch(save.artifact);
         if unseen {
-            let detail = "saved by a process that had not read the version before";
-            self.note_event(EventKind::OverwroteUnseen, save.artifact, detail);
+            self.note_overwrite(save.artifact);
         }
         if let Content::Staged(name) = &save.content {
-            // The save before goes when this one is durable: until then a power cut may bring its row back.
-            let replaces = match &saved.before {
-                Content::Staged(before) if before != name => Some(before.clone()),
-                _ => None,
-            };
-            self.publish_soon(save.artifact, save.ino, name, replaces);
+            self.publish_soon(save.artifact, save.ino, name);
+        }
+        if saved.before != save.content {
+            self.drop_replaced(saved);
         }
     }
 
-    fn publish_soon(&self, artifact: Seq, ino: Ino, name: &str, replaces: Option<String>) {
-        self.publisher.push(SealedSave { artifact, ino, name: name.to_owned(), replaces });
+    fn drop_replaced(&self, saved: &Saved) {
+        if saved.before_may_return {
+            self.delete_later(saved.before.clone());
+        } else {
+            self.delete_files(&saved.before);
+        }
+    }
+
+    fn publish_soon(&self, artifact: Seq, ino: Ino, name: &str) {
+        self.publisher.push(SealedSave { artifact, ino, name: name.to_owned() });
     }
 
     /// Queues a staged content that a name got by other means than a save.
     pub(super) fn publish_later(&self, entry: &Entry) {
         if let (Content::Staged(name), Scratch::No) = (&entry.content, entry.scratch) {
-            self.publish_soon(entry.artifact, entry.ino, name, None);
+            self.publish_soon(entry.artifact, entry.ino, name);
         }
     }
 
@@ -380,6 +417,10 @@ impl Vfs {
         let name = ScratchName { checkout: self.checkout, artifact, token }.to_string();
         let path = scratch.join(&name);
         let working = self.begin_file(name.clone(), path, source.as_deref(), size)?;
+        if claim.node.lock().scratch == Scratch::No {
+            // From now on the file is all that the draft has.
+            self.sync_in_place(&working.file)?;
+        }
         self.adopt_in_place(claim, name)?;
         Ok(working)
     }
@@ -390,7 +431,7 @@ impl Vfs {
         let named = claim.node.lock().fate == Fate::Named;
         if named {
             let saved = self.workspace.catalog().save(&self.actor(), &save, Durability::Grouped)?;
-            self.delete_files(&saved.before, None);
+            self.delete_later(saved.before);
             self.nodes.unswitch(save.artifact);
         }
         let mut state = claim.node.lock();
@@ -450,17 +491,28 @@ impl Vfs {
     }
 
     /// Seals a file that was written in place before it comes to a name that is not: its bytes get a second link in
-    /// `staging/`, which becomes its save; then the first one goes, so that nothing writable shares them.
+    /// `staging/`, which becomes its save; then the first one goes, so that nothing writable shares them. What comes to the
+    /// name of a `live` file stays where it is, and is on the disk before.
     pub(super) fn seal_in_place(&self, claim: &Claim, to: Scratch, place: &Place) -> Result<()> {
-        let (name, artifact, base) = {
+        let (name, artifact, base, was_live) = {
             let state = claim.node.lock();
             match &state.content {
-                Content::Direct(name) => (name.clone(), state.artifact, state.base),
+                Content::Direct(name) => {
+                    (name.clone(), state.artifact, state.base, state.scratch == Scratch::No)
+                }
                 _ => return Ok(()),
             }
         };
-        let stays = to != Scratch::No && !self.workspace.catalog().is_head_name(place)?;
-        if stays || self.workspace.policy().live.is_match(&place.name) {
+        if to != Scratch::No && self.workspace.catalog().head_at(place)?.is_none() {
+            return Ok(());
+        }
+        let becomes_live = self.workspace.policy().live.is_match(&place.name);
+        if (was_live || becomes_live)
+            && let Some(file) = self.open_content(&claim.node)?
+        {
+            self.sync_in_place(&file)?;
+        }
+        if becomes_live {
             return Ok(());
         }
         let layout = self.workspace.layout();
@@ -468,7 +520,8 @@ impl Vfs {
         let path = layout.staging().join(&sealed);
         fs::hard_link(layout.scratch().join(&name), &path).map_err(io("seal a scratch file"))?;
         let save = self.present_save(claim, Content::Staged(sealed));
-        let saved = self.workspace.catalog().save(&self.actor(), &save, Durability::Grouped);
+        let durability = if was_live { Durability::Full } else { Durability::Grouped };
+        let saved = self.workspace.catalog().save(&self.actor(), &save, durability);
         if let Err(error) = saved {
             let _ = fs::remove_file(&path);
             return Err(error.into());
@@ -481,7 +534,7 @@ impl Vfs {
             state.working = None;
             state.file = (state.handles > 0).then(|| Arc::new(file));
         }
-        self.delete_files(&Content::Direct(name), None);
+        self.delete_files(&Content::Direct(name));
         Ok(())
     }
 
@@ -499,11 +552,11 @@ impl Vfs {
         }
     }
 
-    /// Deletes the file of a content that no draft has any more.
-    pub(super) fn delete_files(&self, content: &Content, but: Option<&Content>) {
+    /// Deletes the file of a content that no draft has any more, nor has again after a power cut: for what may come back
+    /// there is [`Vfs::delete_later`].
+    pub(super) fn delete_files(&self, content: &Content) {
         let layout = self.workspace.layout();
         let path = match content {
-            _ if Some(content) == but => return,
             Content::Staged(name) => layout.staging().join(name),
             Content::Direct(name) => layout.scratch().join(name),
             Content::None | Content::Blob(_) | Content::Target(_) => return,
@@ -518,13 +571,23 @@ impl Vfs {
 
     /// Deletes the files of a node without a name: open handles keep what they have open.
     pub(super) fn drop_files(&self, node: &Node) {
-        let (content, working) = {
+        let (content, scratch, working) = {
             let state = node.lock();
-            (state.content.clone(), state.working.as_ref().map(|working| working.path.clone()))
+            let unnamed = state.working.as_ref().filter(|_| !state.is_direct());
+            (state.content.clone(), state.scratch, unnamed.map(|working| working.path.clone()))
         };
-        self.delete_files(&content, None);
+        self.drop_content(content, scratch);
         if let Some(path) = working {
             let _ = fs::remove_file(path);
+        }
+    }
+
+    /// Deletes the file of a content whose name is gone. A power cut may bring the name back: nobody needs a scratch file
+    /// then.
+    pub(super) fn drop_content(&self, content: Content, scratch: Scratch) {
+        match scratch {
+            Scratch::No => self.delete_later(content),
+            Scratch::Provisional | Scratch::Yes => self.delete_files(&content),
         }
     }
 
@@ -535,21 +598,26 @@ impl Vfs {
     }
 
     pub(super) fn detach_claimed(&self, claim: &Claim, reason: &str) {
-        let (artifact, was_named) = {
+        let (artifact, was_named, loses) = {
             let mut state = claim.node.lock();
             let was_named = state.fate == Fate::Named;
+            // Whoever opened without a lease and has written nothing loses nothing.
+            let loses = state.lease.is_some() || state.drafted || state.is_dirty();
             state.fate = Fate::Detached;
             state.lost |= state.is_dirty();
             state.lease = None;
-            (state.artifact, was_named)
+            (state.artifact, was_named, loses)
         };
         if !was_named {
             return;
         }
-        self.note_event(EventKind::LeaseLost, artifact, reason);
+        if loses {
+            self.note_event(EventKind::LeaseLost, artifact, reason);
+        }
         self.nodes.unswitch(artifact);
         self.put_aside_claimed(claim, reason);
         self.invalidate_name(artifact);
+        self.tell_attributes(claim.node.ino);
     }
 
     /// Whether what a detached node is written to in place is no draft's content any more.
@@ -611,7 +679,10 @@ impl Vfs {
         let path = self.workspace.catalog().any_path_of(self.checkout, artifact).unwrap_or_default();
         let (holder, reason) = (self.options.holder.clone(), reason.to_owned());
         let meta = RecoveryMeta { artifact: Some(id), path, base, holder, reason };
-        if let Err(error) = self.workspace.put_aside(&working.path, &meta) {
+        let kept = if orphan { give_name_again(&working) } else { Ok(()) };
+        if let Err(error) = kept {
+            self.note_problem(format!("{}: the last bytes of a reverted file are lost: {error}", meta.path));
+        } else if let Err(error) = self.workspace.put_aside(&working.path, &meta) {
             self.note_problem(format!(
                 "unsaved bytes stay in {} until the next mount: {error}",
                 working.path.display()
@@ -619,4 +690,13 @@ impl Vfs {
         }
         self.invalidate_content(claim.node.ino);
     }
+}
+
+/// Gives a file that a revert has removed while it was open its name again, as a copy.
+fn give_name_again(working: &Working) -> std::io::Result<()> {
+    let copy = match sys::create_private(&working.path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
+        made => made?,
+    };
+    sys::copy_bytes(&working.file, &copy, u64::MAX).inspect_err(|_| drop(fs::remove_file(&working.path)))
 }

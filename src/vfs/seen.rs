@@ -67,14 +67,23 @@ impl SeenVersions {
 
     /// The version that the caller's process last read.
     pub fn by(&self, caller: &Caller, artifact: Seq, now: Instant) -> Option<VersionNumber> {
+        match self.known(caller, artifact, now)? {
+            Known::Version(version) => Some(version),
+            Known::Draft => None,
+        }
+    }
+
+    /// Whether the caller's process knows the checkout's draft.
+    pub fn is_author(&self, caller: &Caller, artifact: Seq, now: Instant) -> bool {
+        self.known(caller, artifact, now) == Some(Known::Draft)
+    }
+
+    fn known(&self, caller: &Caller, artifact: Seq, now: Instant) -> Option<Known> {
         if self.seen.lock().is_empty() {
             return None;
         }
         let process = self.process(caller, now)?;
-        match self.seen.lock().get(&(process, artifact)) {
-            Some(Known::Version(version)) => Some(*version),
-            Some(Known::Draft) | None => None,
-        }
+        self.seen.lock().get(&(process, artifact)).copied()
     }
 
     fn process(&self, caller: &Caller, now: Instant) -> Option<ProcessKey> {
@@ -91,5 +100,42 @@ impl SeenVersions {
         }
         threads.insert(caller.pid, (process, now.boot_ms));
         Some(process)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Clock, ManualClock};
+
+    fn this_process() -> Caller {
+        Caller { uid: 0, gid: 0, pid: std::process::id() }
+    }
+
+    /// A reading is remembered while there is room, and forgotten then: the memory doesn't grow.
+    #[test]
+    fn readings_are_forgotten_when_there_are_too_many() {
+        let (seen, now) = (SeenVersions::default(), ManualClock::new().now());
+        let (caller, version) = (this_process(), Some(VersionNumber(1)));
+        (0..65_000).for_each(|artifact| seen.note(&caller, Seq(artifact), version, now));
+        assert_eq!(seen.by(&caller, Seq(0), now), version);
+        (65_000..65_600).for_each(|artifact| seen.note(&caller, Seq(artifact), version, now));
+        assert_eq!((seen.by(&caller, Seq(0), now), seen.by(&caller, Seq(65_599), now)), (None, version));
+        assert!(seen.seen.lock().len() <= CAPACITY);
+    }
+
+    /// Authors know what their draft becomes; who has read something else since, or nothing, doesn't.
+    #[test]
+    fn authors_learn_their_version() {
+        let (seen, now) = (SeenVersions::default(), ManualClock::new().now());
+        let caller = this_process();
+        seen.note(&caller, Seq(1), Some(VersionNumber(1)), now);
+        seen.note_author(&caller, Seq(1), now);
+        assert!(seen.is_author(&caller, Seq(1), now) && !seen.is_author(&caller, Seq(2), now));
+        seen.note(&caller, Seq(2), Some(VersionNumber(1)), now);
+        seen.checked_in(Seq(1), VersionNumber(2));
+        seen.checked_in(Seq(2), VersionNumber(2));
+        let known = [1, 2, 3].map(|artifact| seen.by(&caller, Seq(artifact), now));
+        assert_eq!(known, [Some(VersionNumber(2)), Some(VersionNumber(1)), None]);
     }
 }

@@ -106,19 +106,27 @@ impl Vfs {
     }
 
     fn check_in_closed(&self, artifact: Seq) {
-        let path = match self.workspace.catalog().any_path_of(self.checkout, artifact) {
-            Ok(path) if path.is_root() => return,
-            Ok(path) => path,
-            // It came and went meanwhile.
-            Err(CatalogError::NotFound) => return,
+        let path = match self.path_to_check_in(artifact) {
+            Ok(Some(path)) => path,
+            Ok(None) => return,
             Err(error) => return self.note_problem(format!("a check-in on close failed: {error}")),
         };
         let message = format!("save {path}");
         let request = CheckInRequest { paths: vec![path.clone()], message, ..CheckInRequest::default() };
         if let Err(error) = self.check_in(&request) {
-            self.note_event(EventKind::CheckInFailed, artifact, &format!("{path}: {error}"));
-            self.note_problem(format!("{path}: check-in on close failed: {error}"));
+            tracing::warn!(%path, %error, "a check-in on close failed");
+            self.note_event(EventKind::CheckInFailed, artifact, &error.to_string());
         }
+    }
+
+    /// The path of an artifact that a check-in is due for; none where it came and went meanwhile, or went along with
+    /// another check-in.
+    fn path_to_check_in(&self, artifact: Seq) -> std::result::Result<Option<ArtifactPath>, CatalogError> {
+        let catalog = self.workspace.catalog();
+        if !catalog.is_changed(self.checkout, artifact)? {
+            return Ok(None);
+        }
+        Ok(Some(catalog.any_path_of(self.checkout, artifact)?).filter(|path| !path.is_root()))
     }
 
     /// Waits until no check-in on close is still to come.
@@ -153,8 +161,11 @@ impl Vfs {
     fn settle_node(&self, node: &Arc<Node>) -> Result<Option<ArtifactPath>> {
         let (artifact, waits, concerned) = {
             let state = node.lock_idle();
-            let emptied = state.working.as_ref().is_some_and(|working| working.emptied);
-            (state.artifact, state.writers > 0 || emptied, state.is_dirty() && state.fate == Fate::Named)
+            (
+                state.artifact,
+                state.writers > 0 || state.is_emptied(),
+                state.is_dirty() && state.fate == Fate::Named,
+            )
         };
         if !concerned {
             return Ok(None);
@@ -167,13 +178,19 @@ impl Vfs {
 
     /// Waits until a cut to nothing has either become a save or is old enough to be one.
     pub(super) fn wait_for_emptied(&self) {
-        loop {
-            let next = self.pending.emptied.lock().values().copied().min();
-            let Some(due_ms) = next else { return };
+        while let Some(due_ms) = self.next_emptied() {
             let wait_ms = (due_ms - self.now().boot_ms).clamp(0, self.workspace.policy().grace_ms);
             self.workspace.clock().sleep(std::time::Duration::from_millis(wait_ms.unsigned_abs()));
             self.settle_due(self.now().boot_ms);
         }
+    }
+
+    /// When the next cut to nothing is due; one that bytes have followed waits for nothing any more.
+    fn next_emptied(&self) -> Option<i64> {
+        let waiting: Vec<(Ino, i64)> =
+            self.pending.emptied.lock().iter().map(|(ino, due)| (*ino, *due)).collect();
+        let is_emptied = |ino| self.nodes.get(ino).is_some_and(|node| node.lock().is_emptied());
+        waiting.into_iter().filter(|(ino, _)| is_emptied(*ino)).map(|(_, due)| due).min()
     }
 
     /// A file that is written in place needs no closing: what it holds now is the draft.

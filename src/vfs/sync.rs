@@ -4,14 +4,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::node::{Claim, Fate, Node};
+use super::node::{Claim, Fate, HeldLease, Node};
 use super::{Result, Vfs};
 use crate::catalog::{CatalogError, ChangeItem, NodePlace};
 use crate::engine::{EngineError, Workspace};
 use crate::model::{ArtifactPath, ChangeNumber, Entry, Ino, Name, ResourceKey, Seq};
-
-/// How often grouped commits are made to survive a power cut, in milliseconds.
-const SYNC_INTERVAL_MS: i64 = 800;
 
 /// How far a mount has followed the changes of its workspace. Locking: one mutex, for a look only.
 #[derive(Debug)]
@@ -27,7 +24,7 @@ struct Position {
 
 impl Follower {
     pub fn new(workspace: &Workspace) -> std::result::Result<Self, EngineError> {
-        let change = super::in_catalog(workspace.catalog().head_change())?;
+        let change = workspace.in_catalog(workspace.catalog().head_change())?;
         Ok(Self { position: Mutex::new(Position { change, data_version: -1 }) })
     }
 }
@@ -40,21 +37,6 @@ impl Vfs {
         self.check_in_due(now_ms);
         self.sync_now_and_then(now_ms);
         self.wake();
-    }
-
-    fn sync_now_and_then(&self, now_ms: i64) {
-        let last = self.synced_boot_ms.load(std::sync::atomic::Ordering::Relaxed);
-        if now_ms - last < SYNC_INTERVAL_MS {
-            return;
-        }
-        self.synced_boot_ms.store(now_ms, std::sync::atomic::Ordering::Relaxed);
-        let catalog = self.workspace.catalog();
-        // The bytes first: a power cut must not leave rows that name what the disk doesn't have.
-        self.publisher.drain();
-        let done = self.note_writers().and_then(|()| catalog.sync()).and_then(|()| catalog.checkpoint());
-        if let Err(error) = done {
-            self.note_problem(format!("the catalog could not be synced: {error}"));
-        }
     }
 
     /// Tells other checkouts which artifacts have bytes here that no save holds.
@@ -174,7 +156,7 @@ impl Vfs {
         match entry {
             Some(entry) if entry.ino == node.ino => self.refresh_node(claim, &entry)?,
             Some(entry) if self.is_waiting_for_bytes(claim, &entry) => {}
-            Some(entry) if self.is_continued(claim, &entry) => self.move_base(claim, &entry),
+            Some(entry) if self.is_continued(claim, &entry) => self.move_base(claim, &entry)?,
             _ => self.replaced(claim, "the head moved, or the draft was taken away, while the file was open"),
         }
         Ok(())
@@ -193,7 +175,8 @@ impl Vfs {
     }
 
     /// Lets a node with open writers go on from the version that its last save became.
-    fn move_base(&self, claim: &Claim, entry: &Entry) {
+    fn move_base(&self, claim: &Claim, entry: &Entry) -> std::result::Result<(), CatalogError> {
+        self.refresh_lease(claim, entry)?;
         {
             let mut state = claim.node.lock();
             state.base = entry.head;
@@ -201,21 +184,24 @@ impl Vfs {
             state.drafted = false;
         }
         self.nodes.switch_to(entry.artifact, claim.node.ino);
+        // The kernel has the draft's number; it is the version's that shows until somebody writes again.
+        self.tell_attributes(claim.node.ino);
+        Ok(())
+    }
+
+    /// A lease that was given back, or lost to somebody else, is asked for again at the next write.
+    fn refresh_lease(&self, claim: &Claim, entry: &Entry) -> std::result::Result<(), CatalogError> {
+        let lease = self.workspace.catalog().lease(&ResourceKey::Artifact(entry.id))?;
+        let mine = lease.filter(|lease| lease.holder == self.options.holder);
+        let mut state = claim.node.lock();
+        let is_known = |known: &HeldLease| mine.as_ref().is_some_and(|l| l.generation == known.generation);
+        state.lease = state.lease.filter(is_known);
+        Ok(())
     }
 
     fn refresh_node(&self, claim: &Claim, entry: &Entry) -> std::result::Result<(), CatalogError> {
-        let lease = self.workspace.catalog().lease(&ResourceKey::Artifact(entry.id))?;
-        let changed = {
-            let mut state = claim.node.lock();
-            // A lease that was released, or lost to somebody else, is asked for again at the next write.
-            let known = state.lease.filter(|known| {
-                lease
-                    .as_ref()
-                    .is_some_and(|l| l.holder == self.options.holder && l.generation == known.generation)
-            });
-            state.lease = known;
-            state.refresh(entry, self.shown_attrs(entry))
-        };
+        self.refresh_lease(claim, entry)?;
+        let changed = claim.node.lock().refresh(entry, self.shown_attrs(entry));
         if changed {
             self.invalidate_content(claim.node.ino);
         } else {
@@ -236,10 +222,11 @@ impl Vfs {
             claim.node.lock().fate = Fate::Replaced;
             self.nodes.unswitch(artifact);
             self.invalidate_name(artifact);
+            self.tell_attributes(claim.node.ino);
         }
     }
 
-    fn tell_attributes(&self, ino: Ino) {
+    pub(super) fn tell_attributes(&self, ino: Ino) {
         if let Some(invalidate) = self.invalidate.get() {
             invalidate.attributes(ino);
         }

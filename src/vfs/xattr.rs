@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use super::node::{Node, State};
 use super::{Caller, Result, Vfs, VfsError};
 use crate::config::ListXattrs;
-use crate::model::{Content, Ino, Kind, Lease, ResourceKey, Scratch, Seq, VersionNumber};
+use crate::model::{Content, Ino, Kind, Lease, Scratch, Seq, VersionNumber};
 
 /// The attributes that are there on every artifact, listed only with `list_xattrs = all`.
 const ARTIFACT: [&str; 5] = [
@@ -38,7 +38,6 @@ struct Facts {
     base: Option<VersionNumber>,
     draft: &'static str,
     artifact: Seq,
-    key: ResourceKey,
     id: String,
     scratch: bool,
 }
@@ -91,12 +90,7 @@ impl Vfs {
     }
 
     fn live_lease(&self, facts: &Facts) -> Result<Option<Lease>> {
-        let (catalog, now) = (self.workspace.catalog(), self.now());
-        match catalog.lease(&facts.key)?.filter(|lease| lease.is_live(now)) {
-            Some(lease) => Ok(Some(lease)),
-            // A directory above may be held as a whole.
-            None => Ok(catalog.blocker(&self.options.holder, facts.artifact, now)?),
-        }
+        Ok(self.workspace.catalog().covering_lease(self.checkout, facts.artifact, self.now())?)
     }
 
     fn artifact_attribute(&self, name: &str, facts: &Facts) -> Result<Option<String>> {
@@ -150,7 +144,6 @@ fn facts_of(node: &Node) -> Facts {
         base: state.base,
         draft: draft_word(&state),
         artifact: state.artifact,
-        key: ResourceKey::Artifact(state.id),
         id: state.id.to_string(),
         scratch: state.scratch != Scratch::No,
     }

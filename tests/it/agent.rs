@@ -76,6 +76,16 @@ enum Call {
         path: Vec<u8>,
         mode: i32,
     },
+    Flock {
+        fd: i32,
+        operation: i32,
+    },
+    LockRange {
+        fd: i32,
+        kind: i32,
+        start: i64,
+        length: i64,
+    },
     Map {
         fd: i32,
         length: usize,
@@ -107,6 +117,9 @@ struct Answer {
     bytes: Vec<u8>,
 }
 
+/// Something that an application does with a file by its path.
+pub type OnPath = fn(&App, &Path);
+
 /// An application.
 pub struct App {
     child: Child,
@@ -129,6 +142,11 @@ impl App {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// stat(2) of a descriptor.
+    pub fn metadata(&self, fd: i32) -> std::fs::Metadata {
+        std::fs::metadata(format!("/proc/{}/fd/{fd}", self.pid())).unwrap()
     }
 
     fn call(&self, call: &Call) -> Sys<Answer> {
@@ -203,6 +221,19 @@ impl App {
 
     pub fn access(&self, path: &Path, mode: i32) -> Sys<()> {
         self.call(&Call::Access { path: bytes(path), mode }).map(drop)
+    }
+
+    pub fn flock(&self, fd: i32, operation: i32) -> Sys<()> {
+        self.call(&Call::Flock { fd, operation }).map(drop)
+    }
+
+    pub fn lock_range(&self, fd: i32, kind: i32, start: i64, length: i64) -> Sys<()> {
+        self.call(&Call::LockRange { fd, kind, start, length }).map(drop)
+    }
+
+    /// The path by which a test reaches what the application has open.
+    pub fn path_of_fd(&self, fd: i32) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/fd/{fd}", self.pid()))
     }
 
     pub fn map(&self, fd: i32, length: usize, writable: bool) -> Sys<i32> {
@@ -300,6 +331,10 @@ impl Server {
             Call::Chmod { path: at, mode } => kernel::chmod(&path(at), mode).map(nothing),
             Call::Fchmod { fd, mode } => kernel::fchmod(fd, mode).map(nothing),
             Call::Access { path: at, mode } => kernel::access(&path(at), mode).map(nothing),
+            Call::Flock { fd, operation } => kernel::flock(fd, operation).map(nothing),
+            Call::LockRange { fd, kind, start, length } => {
+                kernel::lock_range(fd, kind, start, length).map(nothing)
+            }
             Call::Map { fd, length, writable } => self.map(fd, length, writable).map(number),
             Call::ReadMap { map, offset, length } => Ok(data(self.maps[&map].read(offset, length))),
             Call::WriteMap { map, offset, bytes } => {

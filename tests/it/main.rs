@@ -1,4 +1,5 @@
-//! The integration tests: the shape of the sources, the program on a mounted workspace, and a reference model.
+//! The integration tests: the shape of the sources, the program on a mounted workspace, the
+//! store's commands, and a reference model.
 //!
 //! `scripts/test.sh` runs what has `mount` in its name a second time as an ordinary user, from a copy of this
 //! program, with `LEASEHOLD_BIN` naming the program under test. What needs root is in `privileged`.
@@ -10,10 +11,13 @@
 )]
 
 mod agent;
+mod faults;
 mod kernel;
 mod model;
 mod mounted;
 mod privileged;
 mod serve;
+mod sharing;
+mod store;
 mod tidy;
 mod tidy_source;

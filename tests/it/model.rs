@@ -3,6 +3,7 @@
 
 mod desk;
 mod reference;
+mod time;
 
 use std::sync::Arc;
 
@@ -194,6 +195,18 @@ impl World {
         let verdict = Reference::both(self.model.verdict(who, from), self.model.verdict(who, to));
         if judged(verdict, self.desks[who].rename(from, to, RenameMode::Replace)) {
             self.model.rename(who, from, to);
+        } else {
+            self.saved_before_refusal(who, &[from]);
+        }
+    }
+
+    /// A rename saves what its files hold before it asks for the names: where it is refused, that is the draft all the
+    /// same.
+    fn saved_before_refusal(&mut self, who: usize, names: &[&'static str]) {
+        for name in names {
+            if self.model.verdict(who, name) == Verdict::Must {
+                self.model.saved_as_it_is(who, name);
+            }
         }
     }
 
@@ -206,6 +219,8 @@ impl World {
         let verdict = Reference::both(self.model.verdict(who, a), self.model.verdict(who, b));
         if judged(verdict, self.desks[who].rename(a, b, RenameMode::Exchange)) {
             self.model.exchange(who, a, b);
+        } else {
+            self.saved_before_refusal(who, &[a, b]);
         }
     }
 
@@ -353,6 +368,26 @@ fn unsaved_bytes_stay_with_a_moved_file() {
     use Step::{Begin, Close, Rename, Write};
     let moved = [(0, Rename { from: 1, to: 2 }), (0, Begin { name: 2 }), (0, Rename { from: 0, to: 1 })];
     run_all(&[&moved[..], &[(0, Write), (0, Close)]].concat());
+}
+
+/// A rename that is refused makes no save of what is half written: the last save stays the draft.
+#[test]
+fn a_refused_rename_saves_nothing() {
+    use Step::{Begin, Crash, Exchange, Rename, Save};
+    let half_written = [(1, Save { name: 1 }), (0, Begin { name: 0 })];
+    for refused in [Exchange { a: 1, b: 0 }, Exchange { a: 0, b: 1 }, Rename { from: 0, to: 1 }] {
+        run_all(&[&half_written[..], &[(0, refused), (0, Crash)]].concat());
+    }
+}
+
+/// Neither does one that is refused since its new name is reserved or held.
+#[test]
+fn a_rename_to_a_taken_name_saves_nothing() {
+    use Step::{Begin, Crash, Exchange, Rename, Replace};
+    let reserved = [(1, Replace { name: 3 }), (0, Begin { name: 2 })];
+    run_all(&[&reserved[..], &[(0, Rename { from: 2, to: 3 }), (0, Crash)]].concat());
+    let held = [(1, Replace { name: 1 }), (0, Begin { name: 2 })];
+    run_all(&[&held[..], &[(0, Exchange { a: 2, b: 1 }), (0, Crash)]].concat());
 }
 
 /// A check-in after a crash releases the lease of who was writing when the daemon died.

@@ -3,16 +3,22 @@
 //! This file is the harness. What it mounts it unmounts, whichever way a test ends, and it ends only daemons that it
 //! started, by their number and start time.
 
+mod commands;
 mod crash;
+mod directories;
 mod following;
 mod leases;
 mod lifetime;
 mod names;
+mod renames;
 mod saves;
 mod scratch;
+mod sharing;
 mod stale;
 mod stat;
+mod upkeep;
 mod versions;
+mod watching;
 mod xattrs;
 
 use std::ffi::{OsStr, OsString};
@@ -214,6 +220,11 @@ impl Workspace {
 
     /// Mounts with `--foreground`: the daemon is a child of this process.
     pub fn mount_in_foreground(&self, user: &str) -> Mount {
+        self.mount_in_foreground_with(user, Vec::new())
+    }
+
+    /// As [`mount_in_foreground`](Self::mount_in_foreground), with some variables in the daemon's environment.
+    pub fn mount_in_foreground_with(&self, user: &str, environment: Vec<(&str, OsString)>) -> Mount {
         let at = self.mountpoint(user);
         let log = fs::File::create(self.beside(&format!("{user}.log"))).unwrap();
         let child = Command::new(program())
@@ -221,6 +232,7 @@ impl Workspace {
             .args([self.root(), at.clone()])
             .args(["--as", user, "--checkout", "desk", "--foreground"])
             .current_dir(self.dir.path())
+            .envs(environment)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -280,7 +292,9 @@ impl Workspace {
         let id = copy["id"].as_str().unwrap();
         let dest = self.beside(&format!("restored-{id}"));
         self.run(&["recovered".as_ref(), "restore".as_ref(), OsStr::new(id), dest.as_os_str()]).ok();
-        fs::read(dest).unwrap()
+        let bytes = fs::read(&dest).unwrap();
+        fs::remove_file(dest).unwrap();
+        bytes
     }
 }
 
@@ -403,6 +417,11 @@ impl Mount {
         self.forget_daemon();
     }
 
+    /// Waits for the end of a daemon whose mount is gone.
+    pub fn wait_for_end(&mut self) {
+        self.forget_daemon();
+    }
+
     /// Kills the daemon as a crash would; the dead mount stays where it is.
     pub fn crash(&mut self) {
         self.signal(libc::SIGKILL);
@@ -413,8 +432,13 @@ impl Mount {
         assert!(self.daemon.is_none(), "BUG: the daemon lives");
         let (user, _) = self.holder.split_once('@').unwrap();
         let again = self.workspace.mount(user);
-        self.replaced = true;
+        self.is_replaced();
         again
+    }
+
+    /// Another mount has come to its place: this one has nothing to take away.
+    pub fn is_replaced(&mut self) {
+        self.replaced = true;
     }
 
     fn forget_daemon(&mut self) {

@@ -6,13 +6,12 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::publish::{Candidate, FEW};
-use super::steps::BLOB_MODE;
+use super::ground::Ground;
+use super::publish::{Body, Candidate, FEW};
 use super::{DiskStore, Stamp};
-use crate::blobs::hashing::hash_file;
+use crate::blobs::parallel::in_parallel;
 use crate::blobs::{BlobError, NoteError};
 use crate::model::Digest;
 use crate::sys;
@@ -55,38 +54,51 @@ impl DiskStore {
     }
 
     fn adopt_round(&self, staged: &[PathBuf], note: &mut Note<'_>) -> Vec<Result<(Digest, u64), BlobError>> {
+        match self.ground() {
+            Ok(ground) => self.adopt_on(&ground, staged, note),
+            Err(error) => staged.iter().map(|_| Err(error.again())).collect(),
+        }
+    }
+
+    fn adopt_on(
+        &self,
+        ground: &Ground,
+        staged: &[PathBuf],
+        note: &mut Note<'_>,
+    ) -> Vec<Result<(Digest, u64), BlobError>> {
         let mut results = Vec::with_capacity(staged.len());
         let mut sealed = Vec::with_capacity(staged.len());
         for path in staged {
-            results.push(self.open_sealed(path).map(|file| sealed.push(file)));
+            results.push(self.open_sealed(ground, path).map(|file| sealed.push(file)));
         }
         let mut ready = Vec::with_capacity(sealed.len());
-        let hashed = self.hash_and_sync(&sealed);
+        let hashed = self.hash_and_sync(ground, &sealed);
         let mut hashed = hashed.into_iter().map(|result| result.map(|candidate| ready.push(candidate)));
         for result in results.iter_mut().filter(|result| result.is_ok()) {
             *result = hashed.next().expect("BUG: each opened file is hashed");
         }
-        let mut published = self.note_and_publish(ready, note).into_iter();
+        let mut published = self.note_and_publish(ground, ready, note).into_iter();
         let finish =
             |opened: Result<(), _>| opened.and_then(|()| published.next().expect("BUG: each is published"));
         results.into_iter().map(finish).collect()
     }
 
     /// Opens a staging file and gives it the mode and the mtime of a new blob.
-    fn open_sealed(&self, path: &Path) -> Result<Sealed, BlobError> {
+    fn open_sealed(&self, ground: &Ground, path: &Path) -> Result<Sealed, BlobError> {
         let not_staged = || BlobError::NotStaged { path: path.to_owned() };
         let name =
-            path.file_name().filter(|_| path.parent() == Some(&self.staging)).ok_or_else(not_staged)?;
+            path.file_name().filter(|_| path.parent() == Some(self.staging())).ok_or_else(not_staged)?;
         if self.tainted.lock().contains(name) {
             return Err(BlobError::Tainted { path: path.to_owned() });
         }
-        let file = sys::open_file_at(&self.staging_dir, name).map_err(BlobError::io("open", path))?;
+        let file = sys::open_file_at(&ground.staging.file, name).map_err(BlobError::io("open", path))?;
         let metadata = file.metadata().map_err(BlobError::io("stat", path))?;
         if !metadata.is_file() {
             return Err(not_staged());
         }
-        if metadata.permissions().mode() & 0o7777 != BLOB_MODE {
-            self.steps.set_mode(&file).map_err(BlobError::io("set the mode of", path))?;
+        let mode = self.parts.settings.blob_mode;
+        if metadata.permissions().mode() & 0o7777 != mode {
+            self.steps.set_mode(&file, mode).map_err(BlobError::io("set the mode of", path))?;
         }
         // A sweep goes by mtime: bytes that waited long in staging are a new blob nevertheless.
         self.steps.touch(&file).map_err(BlobError::io("freshen", path))?;
@@ -95,13 +107,14 @@ impl DiskStore {
     }
 
     /// Hashes on the processors what the disk writes at the same time: the longer of the two is what it takes.
-    fn hash_and_sync(&self, sealed: &[Sealed]) -> Vec<Result<Candidate, BlobError>> {
+    fn hash_and_sync(&self, ground: &Ground, sealed: &[Sealed]) -> Vec<Result<Candidate, BlobError>> {
         if sealed.is_empty() {
             return Vec::new();
         }
         let (synced, hashed) = thread::scope(|scope| {
-            let syncing = scope.spawn(|| self.sync(sealed));
-            let hashed = in_parallel(sealed, |sealed| hash_file(&sealed.file));
+            let syncing = scope.spawn(|| self.sync(ground, sealed));
+            let processors = thread::available_parallelism().map_or(1, usize::from);
+            let hashed = in_parallel(processors, sealed, |sealed| self.steps.hash(&sealed.file));
             (syncing.join().expect("BUG: syncing doesn't panic"), hashed)
         });
         let each = sealed.iter().zip(synced).zip(hashed);
@@ -114,7 +127,7 @@ impl DiskStore {
         synced: io::Result<()>,
         hashed: io::Result<(Digest, u64)>,
     ) -> Result<Candidate, BlobError> {
-        let path = self.staging.join(&sealed.name);
+        let path = self.staging().join(&sealed.name);
         if let Err(source) = synced {
             self.tainted.lock().insert(sealed.name.clone());
             return Err(BlobError::Sync { path, source });
@@ -124,25 +137,32 @@ impl DiskStore {
         if !stamp.same_content(&sealed.before) || stamp.size != size {
             return Err(BlobError::NotSealed { path });
         }
-        Ok(Candidate { name: Some(sealed.name.clone()), digest, size, stamp })
+        Ok(Candidate { body: Body::Staged { name: sealed.name.clone(), stamp }, digest, size })
     }
 
     /// Syncs files: a few one by one, many by one sync of the filesystem.
-    fn sync(&self, sealed: &[Sealed]) -> Vec<io::Result<()>> {
-        let sync_all = || self.steps.sync_filesystem(&sys::open_dir_at(&self.staging_dir, OsStr::new("."))?);
+    fn sync(&self, ground: &Ground, sealed: &[Sealed]) -> Vec<io::Result<()>> {
+        let sync_all =
+            || self.steps.sync_filesystem(&sys::open_dir_at(&ground.staging.file, OsStr::new("."))?);
         if sealed.len() > FEW && sync_all().is_ok() {
-            return sealed.iter().map(|sealed| sys::writeback_result(&sealed.file)).collect();
+            let result = |sealed: &Sealed| self.steps.tolerate(sys::writeback_result(&sealed.file));
+            return sealed.iter().map(result).collect();
         }
         // After a failed syncfs, too: each file tells its own errors, and it may have told of other files.
-        sealed.iter().map(|sealed| self.steps.sync_file(&sealed.file)).collect()
+        let sync = |sealed: &Sealed| self.steps.tolerate(self.steps.sync_file(&sealed.file));
+        sealed.iter().map(sync).collect()
     }
 
     fn note_and_publish(
         &self,
+        ground: &Ground,
         ready: Vec<Candidate>,
         note: &mut Note<'_>,
     ) -> Vec<Result<(Digest, u64), BlobError>> {
-        let noted = |one: &Candidate| Some((self.staging.join(one.name.as_ref()?), one.digest));
+        let noted = |one: &Candidate| match &one.body {
+            Body::Staged { name, .. } => Some((self.staging().join(name), one.digest)),
+            Body::Known(_) => None,
+        };
         let digests: Vec<_> = ready.iter().filter_map(noted).collect();
         if digests.is_empty() {
             return Vec::new();
@@ -151,34 +171,8 @@ impl DiskStore {
             let refuse = |(path, _)| Err(BlobError::NotNoted { path, source: Arc::clone(&source) });
             return digests.into_iter().map(refuse).collect();
         }
-        let published = self.publish(&ready);
+        let published = self.publish(ground, &ready);
         let finish = |(one, result): (&Candidate, Result<(), _>)| result.map(|()| (one.digest, one.size));
         ready.iter().zip(published).map(finish).collect()
     }
-}
-
-/// Applies `action` to each item, on as many threads as there are processors; the results are in order.
-fn in_parallel<T: Sync, R: Send>(items: &[T], action: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    let threads = processors.min(items.len());
-    if threads <= 1 {
-        return items.iter().map(action).collect();
-    }
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(item) = items.get(index) else { return done };
-            done.push((index, action(item)));
-        }
-    };
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let joined =
-            workers.into_iter().flat_map(|worker| worker.join().expect("BUG: hashing doesn't panic"));
-        let mut done: Vec<_> = joined.collect();
-        done.sort_by_key(|(index, _)| *index);
-        done.into_iter().map(|(_, result)| result).collect()
-    })
 }

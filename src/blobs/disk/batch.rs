@@ -1,13 +1,12 @@
 //! How very many sources become blobs: an import.
 
-use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
 use super::DiskStore;
-use super::publish::Candidate;
+use super::ground::Ground;
+use super::publish::{Body, Candidate};
 use crate::blobs::BlobError;
 use crate::blobs::hashing::BUFFER_BYTES;
 use crate::model::Digest;
@@ -17,15 +16,35 @@ use crate::sys;
 const BATCH_FILES: usize = 2048;
 /// How many bytes share their barriers, so that the disk begins early and a crash costs little.
 const BATCH_BYTES: u64 = 64 << 20;
+/// How many bytes of a batch may be in memory, for the case that what is at their addresses is not what it should be.
+const KNOWN_BYTES: u64 = 8 << 20;
 /// How many batches may wait for a barrier while the next one is written.
 const BATCHES_WAITING: usize = 1;
 
 /// Files that were written together and share their barriers.
 struct Batch {
-    /// Opened before the first file was written, so that its syncfs reports whatever fails after.
-    barrier: File,
+    /// Opened before the first file was written, so that a syncfs of its staging reports whatever fails after.
+    ground: Ground,
     files: Vec<Result<Candidate, BlobError>>,
     bytes: u64,
+    /// How many of the bytes are in memory.
+    known_bytes: u64,
+}
+
+impl Batch {
+    fn has_room(&self) -> bool {
+        self.files.len() < BATCH_FILES && self.bytes < BATCH_BYTES && self.known_bytes < KNOWN_BYTES
+    }
+
+    fn take(&mut self, file: Result<Candidate, BlobError>) {
+        if let Ok(candidate) = &file {
+            self.bytes += candidate.size;
+            if let Body::Known(bytes) = &candidate.body {
+                self.known_bytes += bytes.len() as u64;
+            }
+        }
+        self.files.push(file);
+    }
 }
 
 type Outcomes = Vec<Result<(Digest, u64), BlobError>>;
@@ -35,7 +54,7 @@ impl DiskStore {
     ///
     /// While one batch is made durable the next one is written. `stored` is called on this thread once for each source,
     /// in their order, when it is durable or has failed: it is the place for a progress bar. Sources are opened one at a
-    /// time. Memory: one buffer, and some hundred bytes for each file of three batches, whatever the sizes.
+    /// time. Memory: one buffer, and for each of three batches 8 MiB and some hundred bytes for each file, whatever the sizes.
     ///
     /// # Errors
     /// Only what keeps all from being stored; what keeps one goes to `stored`.
@@ -83,16 +102,14 @@ impl DiskStore {
         sources: &mut dyn Iterator<Item = io::Result<Box<dyn Read + 's>>>,
         buffer: &mut [u8],
     ) -> Result<Batch, BlobError> {
-        let barrier = sys::open_dir_at(&self.staging_dir, OsStr::new("."));
-        let barrier = barrier.map_err(BlobError::open_dir(&self.staging))?;
-        let mut batch = Batch { barrier, files: Vec::with_capacity(BATCH_FILES), bytes: 0 };
-        while batch.files.len() < BATCH_FILES && batch.bytes < BATCH_BYTES {
+        let files = Vec::with_capacity(BATCH_FILES);
+        let mut batch = Batch { ground: self.ground()?, files, bytes: 0, known_bytes: 0 };
+        while batch.has_room() {
             let Some(source) = sources.next() else { break };
             let written = source
                 .map_err(|source| BlobError::Source { source })
-                .and_then(|mut source| self.write_temporary(&mut source, buffer));
-            batch.bytes += written.as_ref().map_or(0, |(candidate, _)| candidate.size);
-            batch.files.push(written.map(|(candidate, _)| candidate));
+                .and_then(|mut source| self.write_temporary(&batch.ground, &mut source, buffer));
+            batch.take(written.map(|(candidate, _)| candidate));
         }
         Ok(batch)
     }
@@ -111,10 +128,10 @@ impl DiskStore {
         for file in batch.files {
             outcomes.push(file.map(|candidate| candidates.push(candidate)));
         }
-        let published = self.publish(&candidates);
+        let published = self.publish(&batch.ground, &candidates);
         let mut published = candidates.into_iter().zip(published).map(|(candidate, result)| {
             if result.is_err() {
-                self.discard(&candidate);
+                self.discard(&batch.ground, &candidate);
             }
             result.map(|()| (candidate.digest, candidate.size))
         });
@@ -124,21 +141,21 @@ impl DiskStore {
     }
 
     fn sync_batch(&self, batch: &mut Batch) {
-        if self.steps.sync_filesystem(&batch.barrier).is_ok() {
+        if self.steps.sync_filesystem(&batch.ground.staging.file).is_ok() {
             return;
         }
         // It may have told of other files; each file tells its own error.
         for file in &mut batch.files {
             let Ok(candidate) = file else { continue };
-            if let Err(source) = self.sync_alone(candidate) {
-                self.discard(candidate);
+            if let Err(source) = self.steps.tolerate(self.sync_alone(&batch.ground, candidate)) {
+                self.discard(&batch.ground, candidate);
                 *file = Err(candidate.sync_error(self, source));
             }
         }
     }
 
-    fn sync_alone(&self, candidate: &Candidate) -> io::Result<()> {
-        let Some(name) = &candidate.name else { return Ok(()) };
-        self.steps.sync_file(&sys::open_file_at(&self.staging_dir, name)?)
+    fn sync_alone(&self, ground: &Ground, candidate: &Candidate) -> io::Result<()> {
+        let Body::Staged { name, .. } = &candidate.body else { return Ok(()) };
+        self.steps.sync_file(&sys::open_file_at(&ground.staging.file, name)?)
     }
 }

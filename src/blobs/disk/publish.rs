@@ -2,40 +2,56 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, symlink_metadata};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 
+use super::ground::{Dir, Ground};
 use super::{DiskStore, Stamp};
 use crate::blobs::BlobError;
 use crate::blobs::error::repeat;
+use crate::blobs::locks::Lock;
 use crate::model::Digest;
 use crate::sys;
 
 /// Up to how many files or directories one sync each measures faster than one of the whole filesystem.
 pub(super) const FEW: usize = 4;
 
-/// A file with known and durable bytes that is to be a blob.
+/// Known bytes that are to be a blob.
+#[derive(Debug)]
 pub(super) struct Candidate {
-    /// Its name in staging; none, if its bytes were found stored and are only to be confirmed.
-    pub(super) name: Option<OsString>,
+    pub(super) body: Body,
     pub(super) digest: Digest,
     pub(super) size: u64,
-    /// What the file was when it was hashed.
-    pub(super) stamp: Stamp,
+}
+
+/// Where the bytes of a candidate are.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// In a file of staging, durably.
+    Staged {
+        /// Its name.
+        name: OsString,
+        /// What the file was when it was hashed.
+        stamp: Stamp,
+    },
+    /// Here: they are few, and something is at their address already.
+    Known(Box<[u8]>),
 }
 
 impl Candidate {
     pub(super) fn sync_error(&self, store: &DiskStore, source: io::Error) -> BlobError {
-        let staged = self.name.as_ref().map(|name| store.staging.join(name));
-        BlobError::Sync { path: staged.unwrap_or_else(|| store.path_of(&self.digest)), source }
+        let path = match &self.body {
+            Body::Staged { name, .. } => store.staging().join(name),
+            Body::Known(_) => store.path_of(&self.digest),
+        };
+        BlobError::Sync { path, source }
     }
 }
 
 /// What became of a candidate before the barrier.
 enum Placed {
-    /// It was renamed to its address.
-    Moved,
+    /// A file with this stamp was renamed to its address.
+    Moved(Stamp),
     /// The address already had the bytes: the stamp of that file, freshened. (A batch can't keep all of them open.)
     Kept(Stamp),
     /// An earlier candidate of the round, at this position, has the same bytes.
@@ -45,7 +61,7 @@ enum Placed {
 /// What is at an address.
 enum Present {
     Nothing,
-    /// Corrupt, unreadable, or not a regular file: to be replaced.
+    /// A corrupt or unreadable file: to be replaced.
     Rubbish,
     Whole(File),
 }
@@ -58,17 +74,13 @@ enum Barrier {
     Each(HashMap<u8, io::Error>),
 }
 
-struct FanOut {
-    dir: File,
-    inode: u64,
-}
-
 /// One batch on its way to the addresses.
 struct Round<'a> {
     store: &'a DiskStore,
+    ground: &'a Ground,
     /// For a syncfs, if there are many: it reports what failed since it was opened.
     filesystem: Option<File>,
-    fan_outs: HashMap<u8, FanOut>,
+    fan_outs: HashMap<u8, Dir>,
     /// The positions of those that are at their addresses.
     placed: HashMap<Digest, usize>,
 }
@@ -77,21 +89,206 @@ impl DiskStore {
     /// Makes blobs of candidates, with one barrier for all, and removes those whose bytes are there already.
     ///
     /// Returns one result each, in order. A candidate that failed is in staging; its bytes may be at their address, too.
-    pub(super) fn publish(&self, candidates: &[Candidate]) -> Vec<Result<(), BlobError>> {
-        let mut round = Round::new(self, candidates.len());
+    pub(super) fn publish(&self, ground: &Ground, candidates: &[Candidate]) -> Vec<Result<(), BlobError>> {
+        let mut round = Round::new(self, ground, candidates.len());
         let placed: Vec<_> = candidates.iter().enumerate().map(|(i, one)| round.place(i, one)).collect();
+        let kept = round.sync_kept(candidates, &placed);
         let barrier = round.barrier();
         let mut results = Vec::with_capacity(candidates.len());
         let mut stamps = Vec::with_capacity(candidates.len());
-        for (candidate, placed) in candidates.iter().zip(placed) {
+        for ((candidate, placed), kept) in candidates.iter().zip(placed).zip(kept) {
             results.push(placed.and_then(|placed| {
-                self.confirm(&barrier, candidate, &placed, &results)?;
-                stamps.extend(self.settle(candidate, &placed).map(|stamp| (candidate.digest, stamp)));
+                round.confirm(&barrier, candidate, &placed, &results)?;
+                kept?;
+                stamps.extend(round.settle(candidate, &placed).map(|stamp| (candidate.digest, stamp)));
                 Ok(())
             }));
         }
-        self.stamps.record(&stamps);
+        self.parts.stamps.record(&stamps);
+        self.counts.note_puts(results.iter().filter(|result| result.is_ok()).count());
         results
+    }
+
+    /// Looks for whole bytes at an address, and freshens them, since a sweep goes by mtime; the stamp after that.
+    ///
+    /// They are read anew each time, since no earlier proof says what the disk holds now. The lock is confirmed after
+    /// that: a sweep that took it away before may have judged by the old mtime.
+    fn find_stored(&self, dir: &Dir, digest: &Digest, lock: &Lock<'_>) -> Result<Option<Stamp>, BlobError> {
+        let hex = OsString::from(digest.to_hex());
+        let Present::Whole(file) = self.examine(dir, &hex, digest)? else { return Ok(None) };
+        let freshened = self.steps.touch(&file);
+        lock.confirm()?;
+        let stamp = self.stamp_of(&file, digest)?;
+        if let Err(error) = freshened {
+            tracing::warn!(%digest, error = &error as &dyn std::error::Error, "can't freshen a blob");
+        }
+        // It may have been removed or replaced after it was read.
+        match self.steps.probe(&dir.file, &hex) {
+            Ok(found) if found.inode == stamp.inode => Ok(Some(stamp)),
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(_) => Ok(Some(stamp)),
+        }
+    }
+
+    /// Renames the bytes of a candidate to their address.
+    fn move_in(
+        &self,
+        ground: &Ground,
+        fan_out: &Dir,
+        candidate: &Candidate,
+        lock: &Lock<'_>,
+    ) -> Result<Placed, BlobError> {
+        self.remove_litter_once(ground);
+        let (name, stamp) = match &candidate.body {
+            Body::Staged { name, stamp } => (name.clone(), *stamp),
+            Body::Known(bytes) => self.write_known(ground, bytes)?,
+        };
+        let moved = self.check_places(ground, fan_out, &name, &stamp).and_then(|()| {
+            lock.confirm()?;
+            let hex = OsString::from(candidate.digest.to_hex());
+            let renamed = self.steps.rename(&ground.staging.file, &name, &fan_out.file, &hex);
+            renamed.map_err(BlobError::io("rename", &ground.staging.path.join(&name)))
+        });
+        if moved.is_err() && matches!(candidate.body, Body::Known(_)) {
+            self.remove_staged(ground, &name, stamp.inode);
+        }
+        moved.map(|()| Placed::Moved(stamp))
+    }
+
+    /// Proves that the directories are what their names say, and the file what was hashed: right before it is renamed.
+    fn check_places(
+        &self,
+        ground: &Ground,
+        fan_out: &Dir,
+        name: &OsStr,
+        stamp: &Stamp,
+    ) -> Result<(), BlobError> {
+        ground.objects.check_at_path()?;
+        fan_out.check_in(&ground.objects)?;
+        let path = || ground.staging.path.join(name);
+        let found = sys::facts_at(&ground.staging.file, name);
+        let found = found.map_err(|error| BlobError::io("stat", &path())(error))?;
+        if found.inode == stamp.inode && found.is_file() {
+            Ok(())
+        } else {
+            Err(BlobError::Swapped { path: path() })
+        }
+    }
+
+    /// Looks at an address; corrupt bytes are found here, and logged.
+    ///
+    /// # Errors
+    /// `NotAFile`, for what nobody of us has put there: it is neither followed nor replaced.
+    fn examine(&self, dir: &Dir, hex: &OsStr, digest: &Digest) -> Result<Present, BlobError> {
+        let file = match self.steps.open_blob(&dir.file, hex) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Present::Nothing),
+            Err(error) => return self.examine_unopened(dir, hex, digest, error),
+        };
+        match self.prove(&file, digest) {
+            Ok(()) => Ok(Present::Whole(file)),
+            Err(BlobError::Corrupt { .. } | BlobError::Unsettled { .. }) => Ok(Present::Rubbish),
+            Err(BlobError::Io { source, .. }) if sys::is_unreadable(&source) => Ok(Present::Rubbish),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is at an address that can't be opened: only a regular file may be replaced.
+    fn examine_unopened(
+        &self,
+        dir: &Dir,
+        hex: &OsStr,
+        digest: &Digest,
+        refused: io::Error,
+    ) -> Result<Present, BlobError> {
+        match self.steps.probe(&dir.file, hex) {
+            Ok(found) if !found.is_file() => Err(BlobError::NotAFile { digest: *digest }),
+            Ok(_) if sys::is_unreadable(&refused) => Ok(Present::Rubbish),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Present::Nothing),
+            Ok(_) | Err(_) => Err(BlobError::io("open", &self.path_of(digest))(refused)),
+        }
+    }
+}
+
+impl<'a> Round<'a> {
+    fn new(store: &'a DiskStore, ground: &'a Ground, candidates: usize) -> Self {
+        let many = candidates > FEW;
+        let filesystem = many.then(|| sys::open_dir_at(&ground.objects.file, OsStr::new(".")).ok()).flatten();
+        Self { store, ground, filesystem, fan_outs: HashMap::new(), placed: HashMap::new() }
+    }
+
+    /// Brings one candidate to its address; all that is done per digest is done here, under the address's lock.
+    ///
+    /// The lock ends before the barrier of the batch: what was just placed has a fresh mtime, so that a sweep leaves it
+    /// alone, and for all others it is a blob like any other.
+    fn place(&mut self, position: usize, candidate: &Candidate) -> Result<Placed, BlobError> {
+        if let Some(first) = self.placed.get(&candidate.digest) {
+            return Ok(Placed::Twin(*first));
+        }
+        let (store, ground) = (self.store, self.ground);
+        let lock = store.locks.lock(&candidate.digest)?;
+        let fan_out = self.fan_out(fan_out_of(&candidate.digest))?;
+        let placed = match store.find_stored(fan_out, &candidate.digest, &lock)? {
+            Some(stamp) => Placed::Kept(stamp),
+            None => store.move_in(ground, fan_out, candidate, &lock)?,
+        };
+        if let Err(error) = lock.release() {
+            if matches!(placed, Placed::Moved(_)) {
+                self.give_back(candidate);
+            }
+            return Err(error);
+        }
+        self.placed.insert(candidate.digest, position);
+        Ok(placed)
+    }
+
+    /// The open fan-out directory, made where it is missing.
+    fn fan_out(&mut self, number: u8) -> Result<&Dir, BlobError> {
+        if !self.fan_outs.contains_key(&number) {
+            let dir = self.store.open_or_make_fan_out(&self.ground.objects, number)?;
+            self.fan_outs.insert(number, dir);
+        }
+        Ok(&self.fan_outs[&number])
+    }
+
+    /// Syncs the files that were at their addresses already, for nobody told us that whoever wrote them did; a batch
+    /// leaves that to its barrier, and comes back for what the barrier could not do.
+    fn sync_kept(
+        &self,
+        candidates: &[Candidate],
+        placed: &[Result<Placed, BlobError>],
+    ) -> Vec<Result<(), BlobError>> {
+        let sync = |(candidate, placed): (&Candidate, &Result<Placed, _>)| match placed {
+            Ok(Placed::Kept(_)) if self.filesystem.is_none() => self.sync_blob(&candidate.digest),
+            _ => Ok(()),
+        };
+        candidates.iter().zip(placed).map(sync).collect()
+    }
+
+    fn sync_blob(&self, digest: &Digest) -> Result<(), BlobError> {
+        let synced = self.store.steps.sync_file(&self.store.open_blob(digest)?);
+        let failed = |source| BlobError::Sync { path: self.store.path_of(digest), source };
+        self.store.steps.tolerate(synced).map_err(failed)
+    }
+
+    /// Makes all renames durable.
+    fn barrier(&self) -> Barrier {
+        let steps = &self.store.steps;
+        let synced = self.filesystem.as_ref().is_some_and(|dir| steps.sync_filesystem(dir).is_ok());
+        let mut failures = HashMap::new();
+        if !synced {
+            // After a failed syncfs, too: it may have told of other files.
+            let sync = |(number, fan_out): (&u8, &Dir)| {
+                Some((*number, steps.tolerate(steps.sync_dir(&fan_out.file)).err()?))
+            };
+            failures = self.fan_outs.iter().filter_map(sync).collect();
+        }
+        let named = self.store.sync_names(&self.ground.objects, &self.fan_outs, synced);
+        if let Err(error) = steps.tolerate(named) {
+            failures.extend(self.fan_outs.keys().map(|number| (*number, repeat(&error))));
+        }
+        if synced && failures.is_empty() { Barrier::Whole } else { Barrier::Each(failures) }
     }
 
     /// Whether the barrier made one candidate durable; if not, it is in staging again.
@@ -107,23 +304,19 @@ impl DiskStore {
             && let Err(error) = &earlier[first]
         {
             let source = error.io_error().map_or_else(|| io::ErrorKind::NotFound.into(), repeat);
-            return failed(self.path_of(&candidate.digest), source);
+            return failed(self.store.path_of(&candidate.digest), source);
         }
         let Barrier::Each(failures) = barrier else { return Ok(()) };
         let fan_out = fan_out_of(&candidate.digest);
         if let Some(error) = failures.get(&fan_out) {
-            if matches!(placed, Placed::Moved) {
+            if matches!(placed, Placed::Moved(_)) {
                 self.give_back(candidate);
             }
-            return failed(self.objects.join(fan_out_name(fan_out)), repeat(error));
+            return failed(self.fan_outs[&fan_out].path.clone(), repeat(error));
         }
         match placed {
-            // Nobody told us that whoever wrote these bytes synced them.
-            Placed::Kept(_) => {
-                let synced = self.steps.sync_file(&self.open_blob(&candidate.digest)?);
-                synced.or_else(|error| failed(self.path_of(&candidate.digest), error))
-            }
-            Placed::Moved | Placed::Twin(_) => Ok(()),
+            Placed::Kept(_) if self.filesystem.is_some() => self.sync_blob(&candidate.digest),
+            _ => Ok(()),
         }
     }
 
@@ -131,169 +324,29 @@ impl DiskStore {
     ///
     /// The blob stays: another process may have relied on it since. Both names are of a file that nobody writes to.
     fn give_back(&self, candidate: &Candidate) {
-        let Some(name) = &candidate.name else { return };
-        let hex = candidate.digest.to_hex();
-        let linked = sys::open_dir_at(&self.objects_dir, OsStr::new(&hex[..2]))
-            .and_then(|dir| self.steps.link(&dir, OsStr::new(&hex), &self.staging_dir, name));
+        let Body::Staged { name, .. } = &candidate.body else { return };
+        let hex = OsString::from(candidate.digest.to_hex());
+        let fan_out = &self.fan_outs[&fan_out_of(&candidate.digest)];
+        let linked = self.store.steps.link(&fan_out.file, &hex, &self.ground.staging.file, name);
         if let Err(error) = linked {
-            let path = self.path_of(&candidate.digest);
+            let path = self.store.path_of(&candidate.digest);
             tracing::error!(blob = %path.display(), staged = ?name, %error, "only the blob's name is left");
         }
     }
 
     /// Ends the publication of one candidate: its new stamp, if it has one that can be trusted.
     fn settle(&self, candidate: &Candidate, placed: &Placed) -> Option<Stamp> {
-        if !matches!(placed, Placed::Moved) {
-            self.discard(candidate);
+        if !matches!(placed, Placed::Moved(_)) {
+            self.store.discard(self.ground, candidate);
         }
-        let expected = match placed {
-            Placed::Moved => &candidate.stamp,
-            Placed::Kept(stamp) => stamp,
-            Placed::Twin(_) => return None,
-        };
+        let (Placed::Moved(expected) | Placed::Kept(expected)) = placed else { return None };
         // Another process may have renamed its own file of these bytes to the address meanwhile.
-        let metadata = symlink_metadata(self.path_of(&candidate.digest)).ok()?;
-        Some(Stamp::of(&metadata)).filter(|stamp| stamp.same_content(expected))
-    }
-
-    /// Looks for whole bytes at the address, and freshens them, since a sweep goes by mtime.
-    pub(super) fn find_stored(&self, digest: Digest) -> Result<Option<Candidate>, BlobError> {
-        let hex = digest.to_hex();
-        let Some(dir) = self.open_fan_out(OsStr::new(&hex[..2]))? else { return Ok(None) };
-        let Present::Whole(file) = self.examine(&dir, OsStr::new(&hex), &digest)? else { return Ok(None) };
-        self.steps.touch(&file).map_err(BlobError::io("freshen", &self.path_of(&digest)))?;
-        let stamp = self.stamp_of(&file, &digest)?;
-        Ok(Some(Candidate { name: None, digest, size: stamp.size, stamp }))
-    }
-
-    /// Makes sure that bytes which were found stored still are.
-    fn place_stored(&self, candidate: &Candidate) -> Result<Placed, BlobError> {
-        let file = self.open_blob(&candidate.digest)?;
-        if self.stamp_of(&file, &candidate.digest)? != candidate.stamp {
-            self.verify(&file, &candidate.digest)?;
-        }
-        Ok(Placed::Kept(self.stamp_of(&file, &candidate.digest)?))
-    }
-
-    /// Renames a staging file to its address, unless its bytes are there already.
-    fn place_staged(&self, dir: &File, name: &OsStr, candidate: &Candidate) -> Result<Placed, BlobError> {
-        if let Some(stored) = self.find_stored(candidate.digest)? {
-            return Ok(Placed::Kept(stored.stamp));
-        }
-        let hex = OsString::from(candidate.digest.to_hex());
-        let moved = self.steps.rename(&self.staging_dir, name, dir, &hex);
-        moved.map_err(BlobError::io("rename", &self.staging.join(name)))?;
-        Ok(Placed::Moved)
-    }
-
-    /// Looks at an address; corrupt bytes are found here, and logged.
-    fn examine(&self, dir: &File, hex: &OsStr, digest: &Digest) -> Result<Present, BlobError> {
-        let file = match sys::open_file_at(dir, hex) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Present::Nothing),
-            Err(error) if sys::is_unreadable(&error) => return Ok(Present::Rubbish),
-            Err(error) => return Err(BlobError::io("open", &self.path_of(digest))(error)),
-        };
-        match self.verify(&file, digest) {
-            Ok(()) => Ok(Present::Whole(file)),
-            Err(BlobError::Corrupt { .. } | BlobError::NotAFile { .. } | BlobError::Unsettled { .. }) => {
-                Ok(Present::Rubbish)
-            }
-            Err(BlobError::Io { source, .. }) if sys::is_unreadable(&source) => Ok(Present::Rubbish),
-            Err(error) => Err(error),
-        }
+        let fan_out = &self.fan_outs[&fan_out_of(&candidate.digest)];
+        let found = sys::facts_at(&fan_out.file, OsStr::new(&candidate.digest.to_hex())).ok()?;
+        Some(Stamp::of_facts(&found)).filter(|stamp| stamp.same_content(expected))
     }
 }
 
-impl<'a> Round<'a> {
-    fn new(store: &'a DiskStore, candidates: usize) -> Self {
-        let many = candidates > FEW;
-        let filesystem = many.then(|| sys::open_dir_at(&store.objects_dir, OsStr::new(".")).ok()).flatten();
-        Self { store, filesystem, fan_outs: HashMap::new(), placed: HashMap::new() }
-    }
-
-    /// Brings one candidate to its address; all that is done per digest is done here.
-    fn place(&mut self, position: usize, candidate: &Candidate) -> Result<Placed, BlobError> {
-        if let Some(first) = self.placed.get(&candidate.digest) {
-            return Ok(Placed::Twin(*first));
-        }
-        let store = self.store;
-        let dir = self.fan_out(fan_out_of(&candidate.digest))?;
-        let placed = match &candidate.name {
-            Some(name) => store.place_staged(dir, name, candidate)?,
-            None => store.place_stored(candidate)?,
-        };
-        self.placed.insert(candidate.digest, position);
-        Ok(placed)
-    }
-
-    /// The open fan-out directory, made where it is missing.
-    fn fan_out(&mut self, number: u8) -> Result<&File, BlobError> {
-        if !self.fan_outs.contains_key(&number) {
-            let dir = self.store.open_or_make_fan_out(number)?;
-            let path = self.store.objects.join(fan_out_name(number));
-            let inode = dir.metadata().map_err(BlobError::io("stat", &path))?.ino();
-            self.fan_outs.insert(number, FanOut { dir, inode });
-        }
-        Ok(&self.fan_outs[&number].dir)
-    }
-
-    /// Makes all renames durable.
-    fn barrier(&self) -> Barrier {
-        let synced = self.filesystem.as_ref().map(|dir| self.store.steps.sync_filesystem(dir));
-        if matches!(synced, Some(Ok(()))) {
-            self.remember_durable();
-            return Barrier::Whole;
-        }
-        // After a failed syncfs, too: it may have told of other files.
-        let sync = |(number, fan_out): (&u8, &FanOut)| {
-            Some((*number, self.store.steps.sync_dir(&fan_out.dir).err()?))
-        };
-        let mut failures: HashMap<u8, io::Error> = self.fan_outs.iter().filter_map(sync).collect();
-        if let Err(error) = self.sync_new_fan_outs() {
-            failures.extend(self.fan_outs.keys().map(|number| (*number, repeat(&error))));
-        }
-        Barrier::Each(failures)
-    }
-
-    /// Makes the names of fan-out directories durable, unless all are known to be.
-    fn sync_new_fan_outs(&self) -> io::Result<()> {
-        let known = self.store.durable_fan_outs.lock().clone();
-        if self.fan_outs.iter().any(|(number, fan_out)| known.get(number) != Some(&fan_out.inode)) {
-            self.store.steps.sync_dir(&self.store.objects_dir)?;
-            self.remember_durable();
-        }
-        Ok(())
-    }
-
-    fn remember_durable(&self) {
-        let inodes = self.fan_outs.iter().map(|(number, fan_out)| (*number, fan_out.inode));
-        self.store.durable_fan_outs.lock().extend(inodes);
-    }
-}
-
-impl DiskStore {
-    /// Opens a fan-out directory, and makes it if it is missing.
-    fn open_or_make_fan_out(&self, number: u8) -> Result<File, BlobError> {
-        let name = OsString::from(fan_out_name(number));
-        if let Some(dir) = self.open_fan_out(&name)? {
-            return Ok(dir);
-        }
-        let path = self.objects.join(&name);
-        match self.steps.make_dir(&self.objects_dir, &name) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(BlobError::io("create", &path)(error));
-            }
-            _ => {}
-        }
-        sys::open_dir_at(&self.objects_dir, &name).map_err(BlobError::open_dir(&path))
-    }
-}
-
-fn fan_out_of(digest: &Digest) -> u8 {
+pub(super) fn fan_out_of(digest: &Digest) -> u8 {
     digest.as_bytes()[0]
-}
-
-fn fan_out_name(number: u8) -> String {
-    format!("{number:02x}")
 }

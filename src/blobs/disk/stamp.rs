@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use parking_lot::Mutex;
 
 use crate::model::Digest;
+use crate::sys::Facts;
 
 /// What a file was when this program wrote or verified it: while it still is, its bytes are the same.
 ///
@@ -33,6 +34,12 @@ impl Stamp {
         }
     }
 
+    /// The stamp of what a name stands for.
+    pub(super) fn of_facts(facts: &Facts) -> Self {
+        let &Facts { inode, size, mtime_ns, ctime_ns, .. } = facts;
+        Self { inode, size, mtime_ns, ctime_ns }
+    }
+
     /// Whether the same bytes may be there: everything but ctime, which attributes and renames move, too.
     pub(super) fn same_content(&self, other: &Self) -> bool {
         (self.inode, self.size, self.mtime_ns) == (other.inode, other.size, other.mtime_ns)
@@ -48,7 +55,10 @@ pub trait Stamps: Send + Sync {
     fn record(&self, stamps: &[(Digest, Stamp)]);
 }
 
-/// Keeps stamps in memory.
+/// How many stamps are kept in memory: some 100 MB.
+const MOST_STAMPS: usize = 1 << 20;
+
+/// Keeps stamps in memory; where they become too many it begins anew.
 #[derive(Debug, Default)]
 pub struct MemoryStamps(Mutex<HashMap<Digest, Stamp>>);
 
@@ -58,6 +68,10 @@ impl Stamps for MemoryStamps {
     }
 
     fn record(&self, stamps: &[(Digest, Stamp)]) {
-        self.0.lock().extend(stamps.iter().copied());
+        let mut kept = self.0.lock();
+        if kept.len() + stamps.len() > MOST_STAMPS {
+            kept.clear();
+        }
+        kept.extend(stamps.iter().copied());
     }
 }

@@ -67,7 +67,7 @@ fn a_mode_alone_is_a_version_also_of_the_root() {
     assert_eq!(ada.commit(), ["*. v1", "*a v2"]);
     assert_eq!(world.head("a").unwrap().attrs.mode, 0o600);
     assert_eq!(world.head(".").unwrap().attrs.mode, 0o700);
-    assert_eq!(world.catalog.log(None).unwrap()[0].items[0].after, Some(path(".")));
+    assert_eq!(world.catalog.log(None, None).unwrap()[0].items[0].after, Some(path(".")));
 }
 
 #[test]
@@ -217,7 +217,11 @@ fn a_name_that_another_checkout_took_meanwhile_is_refused() {
     ada.sleep();
     bob.write_new("a", "bob");
     assert!(is_held(ada.check_in(&[])), "bob has the name reserved");
+    let mine = ada.get("a").unwrap().artifact;
+    let acquired = || world.catalog.acquire(&ada.actor(), &[(mine, None)]);
+    assert!(is_held(acquired()), "and so has ada's next write");
     bob.commit();
+    assert!(is_stale(acquired()));
     assert!(is_stale(ada.check_in(&[])));
     assert_eq!(world.head("a").unwrap().content, blob("bob"));
     assert_eq!(ada.get("a").unwrap().content, blob("ada"), "the draft stays");

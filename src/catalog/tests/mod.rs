@@ -1,5 +1,6 @@
 mod checkins;
 mod dances;
+mod faults;
 mod imports;
 mod laws;
 mod records;

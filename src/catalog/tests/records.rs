@@ -1,9 +1,9 @@
 use std::path::PathBuf;
 
 use super::support::*;
-use crate::catalog::{CatalogError, EventKind, Mounting, NewEvent, RecoveryRow, StampRow};
+use crate::catalog::{CatalogError, EventKind, Mounting, NewEvent, StampRow};
 use crate::clock::Clock;
-use crate::model::{ChangeNumber, Digest, Timestamp, VersionNumber};
+use crate::model::{ChangeNumber, Digest, RecoveryCopy, Timestamp, VersionNumber};
 use crate::sys::{self, ProcessKey};
 
 #[test]
@@ -19,14 +19,15 @@ fn a_log_follows_renames_and_shows_the_paths_of_its_time() {
     ada.mv("e/a", "b");
     ada.write("b", "a2");
     ada.commit();
-    let log = world.catalog.log(Some(&path("b"))).unwrap();
+    let log = world.catalog.log(Some(&path("b")), None).unwrap();
     let seen: Vec<_> =
         log.iter().map(|r| (r.number.0, r.items[0].before.clone(), r.items[0].after.clone())).collect();
     assert_eq!(seen, [(3, Some(path("e/a")), Some(path("b"))), (1, None, Some(path("d/a")))]);
     assert_eq!(log[0].items[0].base, Some(VersionNumber(1)));
-    let all = world.catalog.log(None).unwrap();
+    let all = world.catalog.log(None, None).unwrap();
     assert_eq!(all.iter().map(|record| record.items.len()).collect::<Vec<_>>(), [1, 1, 3]);
-    let dir = world.catalog.log(Some(&path("e"))).unwrap();
+    assert_eq!(world.catalog.log(None, Some(1)).unwrap(), all[..1]);
+    let dir = world.catalog.log(Some(&path("e")), None).unwrap();
     assert_eq!(dir.iter().map(|record| record.number.0).collect::<Vec<_>>(), [3, 2, 1]);
 }
 
@@ -44,7 +45,7 @@ fn a_deleted_path_still_has_its_log_and_versions() {
     assert_eq!((known.head, known.newest), (None, Some(VersionNumber(1))));
     let version = world.catalog.version(known.artifact, VersionNumber(1)).unwrap().unwrap();
     assert_eq!(version.content, blob("a1"));
-    let log = world.catalog.log(Some(&path("d/a"))).unwrap();
+    let log = world.catalog.log(Some(&path("d/a")), None).unwrap();
     assert_eq!(log.iter().map(|record| record.number.0).collect::<Vec<_>>(), [2, 1]);
     assert_eq!(log[0].items[0].before, Some(path("d/a")));
     assert!(world.catalog.artifact_at(&path("never")).unwrap().is_none());
@@ -108,9 +109,8 @@ fn a_checkout_is_found_again_by_its_holder() {
 #[test]
 fn recovery_copies_stamps_and_events_are_read_as_written() {
     let world = world();
-    let copy = RecoveryRow {
+    let copy = RecoveryCopy {
         id: "0a".into(),
-        file: "0a.w.1.2.3.t".into(),
         artifact: Some(crate::ids::Ids::artifact(&world.ids, Timestamp(1))),
         path: path("d/x"),
         base: Some(VersionNumber(3)),
@@ -119,10 +119,12 @@ fn recovery_copies_stamps_and_events_are_read_as_written() {
         size: 4,
         reason: "lost".into(),
     };
-    world.catalog.add_recovery(&copy).unwrap();
-    world.catalog.add_recovery(&copy).unwrap();
+    world.catalog.add_recovery("0a.w", &copy).unwrap();
+    world.catalog.add_recovery("0a.w", &copy).unwrap();
     assert_eq!(world.catalog.recoveries().unwrap(), std::slice::from_ref(&copy));
-    assert_eq!(world.catalog.recovery("0a").unwrap(), Some(copy));
+    assert_eq!(world.catalog.recovery_file("0a").unwrap().as_deref(), Some("0a.w"));
+    assert_eq!(world.catalog.recovery_file("0b").unwrap(), None);
+    assert_eq!(world.catalog.recovery_files().unwrap(), ["0a.w"]);
     let stamp = StampRow { inode: u64::MAX, size: 4, mtime_ns: -1, ctime_ns: 2 };
     let digest = Digest::from_bytes([7; 32]);
     world.catalog.record_stamps(&[(digest, stamp)]).unwrap();

@@ -24,7 +24,9 @@ pub(super) struct World {
 pub(super) fn world() -> Arc<World> {
     let dir = tempfile::tempdir().unwrap();
     let (clock, ids) = (ManualClock::new(), CountingIds::default());
-    let catalog = Catalog::create(&dir.path().join("catalog.db"), attrs(0o755), &ids, clock.now()).unwrap();
+    let catalog =
+        Catalog::create(&dir.path().join("catalog.db"), attrs(0o755), ids.artifact(clock.now().wall))
+            .unwrap();
     Arc::new(World { catalog, clock, ids, _dir: dir })
 }
 
@@ -263,7 +265,7 @@ pub(super) fn describe(report: &CheckedIn) -> Vec<String> {
     report.items.iter().map(item).collect()
 }
 
-pub(super) fn is_stale(result: Result<CheckedIn>) -> bool {
+pub(super) fn is_stale<T>(result: Result<T>) -> bool {
     matches!(result, Err(CatalogError::Stale { .. }))
 }
 

@@ -88,17 +88,22 @@ pub struct CheckInForm {
     pub change: Option<i64>,
     /// What it holds.
     pub items: Vec<ItemForm>,
+    /// Files with ambiguous names that were touched too lately to count as documents.
+    #[serde(default)]
+    pub left_out: Vec<PathForm>,
 }
 
 impl Form for CheckInForm {
     type Value = CheckInReport;
 
     fn of(report: &CheckInReport) -> Self {
-        Self { change: report.change.map(|c| c.0), items: all(&report.items) }
+        let change = report.change.map(|c| c.0);
+        Self { change, items: all(&report.items), left_out: all(&report.left_out) }
     }
 
     fn read(self) -> Result<CheckInReport, FormError> {
-        Ok(CheckInReport { change: self.change.map(ChangeNumber), items: read_all(self.items)? })
+        let change = self.change.map(ChangeNumber);
+        Ok(CheckInReport { change, items: read_all(self.items)?, left_out: read_all(self.left_out)? })
     }
 }
 
@@ -260,6 +265,9 @@ pub struct StatusForm {
     pub drafts: Vec<DraftForm>,
     /// The leases that anybody holds.
     pub leases: Vec<LeaseStatusForm>,
+    /// Files with ambiguous names, which a check-in takes as documents once they were left alone for a time.
+    #[serde(default)]
+    pub provisional: Vec<PathForm>,
     /// The number of scratch files.
     pub scratch: u64,
     /// The recovery copies of the checkout.
@@ -278,6 +286,7 @@ impl Form for StatusForm {
             head: report.head.map(|c| c.0),
             drafts: all(&report.drafts),
             leases: all(&report.leases),
+            provisional: all(&report.provisional),
             scratch: report.scratch,
             recovered: all(&report.recovered),
             problems: report.problems.clone(),
@@ -291,6 +300,7 @@ impl Form for StatusForm {
             head: self.head.map(ChangeNumber),
             drafts: read_all(self.drafts)?,
             leases: read_all(self.leases)?,
+            provisional: read_all(self.provisional)?,
             scratch: self.scratch,
             recovered: read_all(self.recovered)?,
             problems: self.problems,
@@ -444,6 +454,7 @@ mod tests {
                 LeaseStatus { path: Some(path(b"a\xfe")), lease: lease.clone(), live: true },
                 LeaseStatus { path: None, lease, live: false },
             ],
+            provisional: vec![path(b"a.part")],
             scratch: 2,
             recovered: vec![copy],
             problems: vec!["a: check-in failed".into()],
@@ -457,9 +468,9 @@ mod tests {
         let again: StatusForm = serde_json::from_str(&json).unwrap();
         assert_eq!(again, form);
         let value = again.read().unwrap();
-        assert_eq!((value.drafts, value.leases, value.recovered), {
+        assert_eq!((value.drafts, value.leases, value.recovered, value.provisional), {
             let r = report();
-            (r.drafts, r.leases, r.recovered)
+            (r.drafts, r.leases, r.recovered, r.provisional)
         });
     }
 

@@ -8,7 +8,7 @@ use super::paths::{in_mount, in_workspace, locate, unreadable};
 use super::{Mount, MountTable, VersionSpec, split_version};
 use crate::cli::{CheckoutOfArgs, WorkspaceArgs};
 use crate::engine::{CheckoutOps, EngineError, Environment, Workspace};
-use crate::model::{ArtifactPath, Holder, ParseHolderError};
+use crate::model::{ArtifactPath, Holder, HolderPart, HolderPartError, ParseHolderError};
 use crate::sys;
 
 /// The extended attribute of a mount's root that names the holder of its checkout.
@@ -48,8 +48,10 @@ impl Context {
     /// The holder that a user and a checkout name come to, each with its default.
     pub fn holder(&self, user: Option<&str>, checkout: Option<&str>) -> Result<Holder> {
         let (user, checkout) = self.user_and_checkout(user, checkout)?;
-        Holder::of(&user, &checkout)
-            .map_err(|source| CommandError::BadHolder { text: format!("{user}@{checkout}"), source })
+        Holder::of(&user, &checkout).map_err(|HolderPartError { part, source }| match part {
+            HolderPart::User => bad_holder("the name of a user", "--as", user, source),
+            HolderPart::Checkout => bad_checkout(checkout, source),
+        })
     }
 
     /// A user and a checkout name, each with its default.
@@ -61,10 +63,10 @@ impl Context {
     fn checkout_name(&self, given: Option<&str>) -> Result<String> {
         match (given, &self.checkout) {
             (Some(name), _) => Ok(name.to_owned()),
-            (None, Some(name)) => name.clone().into_string().map_err(|name| {
-                let text = name.to_string_lossy().into_owned();
-                CommandError::BadHolder { text, source: ParseHolderError }
-            }),
+            (None, Some(name)) => name
+                .clone()
+                .into_string()
+                .map_err(|name| bad_checkout(name.to_string_lossy().into_owned(), ParseHolderError::NotText)),
             (None, None) => sys::host_name().map_err(|source| {
                 let path = "/proc/sys/kernel/hostname".into();
                 CommandError::File { doing: "read", path, source }
@@ -143,6 +145,19 @@ impl Context {
     }
 }
 
+fn bad_checkout(text: String, source: ParseHolderError) -> CommandError {
+    bad_holder("the name of a checkout", "--checkout", text, source)
+}
+
+fn bad_holder(
+    what: &'static str,
+    option: &'static str,
+    text: String,
+    source: ParseHolderError,
+) -> CommandError {
+    CommandError::BadHolder { what, option, text, source }
+}
+
 fn login_name() -> String {
     sys::user_name().unwrap_or_else(|| format!("uid{}", sys::effective_ids().0))
 }
@@ -156,7 +171,7 @@ pub fn holder_of_mount(mounts: &MountTable, mount: &Mount) -> Result<Holder> {
     })?;
     let text = value.and_then(|bytes| String::from_utf8(bytes).ok());
     let text = text.ok_or_else(|| CommandError::NotAMount(mountpoint.clone()))?;
-    text.parse().map_err(|source| CommandError::BadHolder { text, source })
+    text.parse().map_err(|source| bad_holder("a holder", "--as", text, source))
 }
 
 /// An argument's place.
@@ -304,6 +319,18 @@ mod tests {
         assert_eq!(holder(Some("ada"), None), "ada@desk");
         assert_eq!(holder(Some("ada"), Some("lab")), "ada@lab");
         assert!(holder(None, None).ends_with("@desk"));
-        assert!(place.context.holder(Some("a\nb"), None).is_err());
+        for (user, checkout, line) in [
+            (
+                "a\nb",
+                "desk",
+                "\"a\\nb\" can't be the name of a user: it has a control character; choose another with --as",
+            ),
+            ("a@b", "desk", "\"a@b\" can't be the name of a user: it has a '@'; choose another with --as"),
+            ("ada", "", "\"\" can't be the name of a checkout: it is empty; choose another with --checkout"),
+        ] {
+            let error = place.context.holder(Some(user), Some(checkout)).unwrap_err();
+            assert_eq!(error.exit_status(), 2);
+            assert_eq!(error.line(), line);
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::engine::{
     CheckInReport, CheckInRequest, CheckoutOps, EngineError, MountStatus, Result, RevertReport, SettleReport,
     StatusReport, Workspace,
 };
-use crate::model::{ArtifactPath, Holder, Lease, VersionNumber};
+use crate::model::{ArtifactPath, Digest, Holder, Lease, VersionNumber};
 
 /// A working daemon sends something every two seconds; one that is silent for this long hangs or is stopped.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -160,5 +160,13 @@ impl CheckoutOps for Remote {
 
     fn restore(&self, path: &ArtifactPath, version: VersionNumber) -> Result<()> {
         self.ask(&Request::Restore { path: PathForm::of(path), version: version.0 })
+    }
+
+    fn open_blobs(&self) -> Result<Vec<Digest>> {
+        let texts: Vec<String> = self.ask(&Request::OpenBlobs)?;
+        let digests = texts.iter().map(|text| text.parse());
+        digests
+            .collect::<std::result::Result<_, _>>()
+            .map_err(|_| self.bad_answer(FormError { field: "digest", expected: "digest" }))
     }
 }

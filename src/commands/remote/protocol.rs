@@ -45,6 +45,7 @@ pub enum Request {
         path: PathForm,
         version: i64,
     },
+    OpenBlobs,
     /// Take the mount away and end; the answer comes when the saves are flushed, or with `lazy` at once.
     Unmount {
         lazy: bool,
@@ -106,7 +107,8 @@ impl ErrorForm {
 
     /// Writes an error of the engine.
     pub fn of(error: &EngineError) -> Self {
-        let form = Self::failed(chain(error));
+        let remedy = error.remedy().map_or_else(String::new, |remedy| format!("; {remedy}"));
+        let form = Self::failed(format!("{}{remedy}", chain(error)));
         match error {
             EngineError::Held { path, lease } => Self {
                 kind: Kind::Held,
@@ -186,6 +188,10 @@ fn perform(ops: &dyn CheckoutOps, request: Request) -> Result<Value, Box<ErrorFo
         Request::Settle { under } => value_of(&SettleForm::of(&ops.settle(&under.read()?)?)),
         Request::Add { path } => value_of(&ops.add(&path.read()?)?),
         Request::Restore { path, version } => value_of(&ops.restore(&path.read()?, VersionNumber(version))?),
+        Request::OpenBlobs => {
+            let open: Vec<String> = ops.open_blobs()?.iter().map(ToString::to_string).collect();
+            value_of(&open)
+        }
         Request::Unmount { .. } => Err(Box::new(ErrorForm::failed("a checkout can't unmount itself".into()))),
     }
 }
@@ -240,7 +246,10 @@ mod tests {
     fn other_errors_arrive_with_their_sources() {
         let source = std::io::Error::from_raw_os_error(28);
         let error = EngineError::File { doing: "write", path: "/x".into(), source };
-        assert_eq!(chain(&through_the_wire(&error)), "can't write /x: No space left on device (os error 28)");
+        assert_eq!(
+            chain(&through_the_wire(&error)),
+            "can't write /x: No space left on device (os error 28); make space on its filesystem"
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@ fn saves_are_published_and_checked_in() {
     assert!(!staged.exists());
     assert_eq!((desk.read("a", None), desk.read("a", Some(1))), ("new text".into(), "a".into()));
     assert_eq!(desk.read("d/b", None), "d/b");
-    let log = desk.workspace.log(Some(&path("a"))).unwrap();
+    let log = desk.workspace.log(Some(&path("a")), None).unwrap();
     assert_eq!(
         (log.len(), log[0].message.as_str(), log[0].items[0].base),
         (2, "why", Some(VersionNumber(1)))
@@ -129,7 +129,7 @@ fn old_versions_are_restored_as_drafts_also_of_deleted_paths() {
     ada.ops.check_in(&everything("m")).unwrap();
     assert_eq!((desk.read("a", Some(3)), desk.read("gone", None)), ("a".into(), "gone".into()));
     let none = ada.ops.restore(&path("a"), VersionNumber(9)).unwrap_err();
-    assert_eq!(none.to_string(), "a: no version 9; the newest is 3");
+    assert_eq!(none.to_string(), "a: has no version 9; the newest is 3");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_new_file_whose_directory_others_deleted_is_still_to_be_had() {
     desk.workspace.catalog().rmdir(&bob.actor(), &place).unwrap();
     bob.ops.check_in(&everything("m")).unwrap();
     let refused = ada.ops.check_in(&everything("m")).unwrap_err();
-    let why = std::error::Error::source(&refused).unwrap().to_string();
+    let why = refused.to_string();
     assert!(why.contains("the directory d is not in the head tree"), "{why}");
     assert_eq!(ada.ops.status(&ArtifactPath::root()).unwrap().drafts[0].path, path("d/new"));
     ada.ops.save_as(&path("d/new"), &path("new")).unwrap();

@@ -4,8 +4,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::blobs::Faults;
-use crate::catalog::{Actor, Durability, NewEntry, Place, Save};
+use crate::blobs::{BlobStore, Faults};
+use crate::catalog::{Actor, Durability, NewEntry, Place, RenameMode, RenameRequest, Save};
 use crate::clock::ManualClock;
 use crate::engine::{
     CheckInRequest, Detached, Environment, ImportRequest, ScratchName, StagingName, StagingRole, Workspace,
@@ -47,7 +47,13 @@ impl Desk {
     /// The same workspace as a new process opens it; `faults` are its store's.
     pub(super) fn reopened(self, faults: Option<Arc<dyn Faults>>) -> Self {
         let root = self.workspace.root().to_owned();
+        let locks = self.workspace.layout().objects().join(".locks");
         drop(self.workspace);
+        // This process lives on: what a crash of it would have left is nobody's only after a minute.
+        for lock in std::fs::read_dir(locks).into_iter().flatten() {
+            let lock = std::fs::File::open(lock.unwrap().path()).unwrap();
+            lock.set_modified(std::time::UNIX_EPOCH).unwrap();
+        }
         let workspace = Workspace::open(&root, &self.env).unwrap();
         let workspace = match faults {
             Some(faults) => workspace.with_store_faults(faults),
@@ -126,7 +132,7 @@ impl Person<'_> {
         file
     }
 
-    fn save(&self, at: &str, content: Content, size: u64) {
+    fn save(&self, at: &str, content: Content, size: u64, durability: Durability) {
         let entry = self.get(at).unwrap();
         let catalog = self.desk.workspace.catalog();
         let lease = catalog.acquire(&self.actor(), &[(entry.artifact, None)]).unwrap().remove(0);
@@ -139,15 +145,54 @@ impl Person<'_> {
             base: entry.head,
             generation: Some(lease.generation),
         };
-        catalog.save(&self.actor(), &save, Durability::Full).unwrap();
+        catalog.save(&self.actor(), &save, durability).unwrap();
     }
 
     /// Saves a file that is there: a sealed file of staging becomes its draft. Returns that file.
     pub(super) fn write(&self, at: &str, text: &str) -> PathBuf {
         let file = self.stage(StagingRole::Sealed, at, text);
-        let name = file.file_name().unwrap().to_str().unwrap().to_owned();
-        self.save(at, Content::Staged(name), text.len() as u64);
+        self.save(at, Content::Staged(file_name(&file)), text.len() as u64, Durability::Full);
         file
+    }
+
+    /// As [`Person::write`], but the bytes are not on the disk: a power cut takes them. Returns the file.
+    pub(super) fn write_unsynced(&self, at: &str, text: &str) -> PathBuf {
+        let file = self.stage(StagingRole::Working, at, text);
+        self.save(at, Content::Staged(file_name(&file)), text.len() as u64, Durability::Grouped);
+        file
+    }
+
+    pub(super) fn rename(&self, from: &str, to: &str) {
+        let place = |at: &str| {
+            let at = path(at);
+            let dir = self.desk.workspace.catalog().resolve(self.checkout, &at.parent().unwrap());
+            Place { parent: dir.unwrap().unwrap().artifact, name: at.file_name().unwrap().clone() }
+        };
+        let request = RenameRequest {
+            from: place(from),
+            to: place(to),
+            mode: RenameMode::Replace,
+            classes: (Scratch::No, Scratch::No),
+            spare: self.desk.env.ids.artifact(Timestamp(1)),
+        };
+        self.desk.workspace.catalog().rename(&self.actor(), &request).unwrap();
+    }
+
+    /// What the checkout shows of a file, whichever way the bytes are kept.
+    pub(super) fn text(&self, at: &str) -> String {
+        let (entry, layout) = (self.get(at).unwrap(), self.desk.workspace.layout());
+        let text = match entry.content {
+            Content::Blob(digest) => {
+                let mut text = String::new();
+                self.desk.workspace.blobs().get(&digest).unwrap().read_to_string(&mut text).unwrap();
+                text
+            }
+            Content::Staged(file) => std::fs::read_to_string(layout.staging().join(file)).unwrap(),
+            Content::Direct(file) => std::fs::read_to_string(layout.scratch().join(file)).unwrap(),
+            Content::None | Content::Target(_) => String::new(),
+        };
+        assert_eq!(text.len() as u64, entry.size, "the size of {at}");
+        text
     }
 
     /// Writes a `live` file in place. Returns the file of scratch.
@@ -156,7 +201,7 @@ impl Person<'_> {
         let name = ScratchName { checkout, artifact, token: self.desk.env.ids.token() }.to_string();
         let file = self.desk.workspace.layout().scratch().join(&name);
         std::fs::write(&file, text).unwrap();
-        self.save(at, Content::Direct(name), text.len() as u64);
+        self.save(at, Content::Direct(name), text.len() as u64, Durability::Full);
         file
     }
 
@@ -182,6 +227,10 @@ impl Person<'_> {
         let place = Place { parent: entry.parent, name: entry.name };
         self.desk.workspace.catalog().unlink(&self.actor(), &place).unwrap();
     }
+}
+
+pub(super) fn file_name(file: &Path) -> String {
+    file.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
 pub(super) fn everything(message: &str) -> CheckInRequest {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use leasehold::catalog::Mounting;
 use leasehold::engine::{CheckInRequest, CheckoutOps, EngineError, Environment, Workspace};
-use leasehold::model::{ArtifactPath, Holder, Ino};
-use leasehold::vfs::{Caller, Handle, OpenRequest, RenameMode, Result, Vfs, VfsError, VfsOptions};
+use leasehold::model::{ArtifactPath, Holder, Ino, Lease};
+use leasehold::vfs::{Caller, Handle, OpenRequest, RenameMode, Result, SetAttr, Vfs, VfsError, VfsOptions};
 
 use super::reference::TTL_MS;
 
@@ -106,6 +106,35 @@ impl Desk {
                 Err(error)
             }
         }
+    }
+
+    /// Opens a file for writing as it is.
+    pub fn open_for_write(&self, name: &str) -> Result<Open> {
+        self.open(name, OpenRequest { write: true, ..OpenRequest::default() })
+    }
+
+    pub fn fsync(&self, open: Open) -> Result<()> {
+        self.vfs.fsync(open.handle, false)
+    }
+
+    pub fn chmod(&self, name: &str, mode: u32) -> Result<()> {
+        let ino = self.lookup(name)?;
+        let change = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        let changed = self.vfs.setattr(&self.caller, ino, &change, None);
+        self.vfs.forget(ino, 1);
+        changed.map(drop)
+    }
+
+    /// The row of the lease on a name, whoever has it and ended or not.
+    pub fn lease(&self, name: &str) -> Option<Lease> {
+        let path = ArtifactPath::parse(name).unwrap();
+        let leases = self.vfs.workspace().leases().unwrap();
+        leases.into_iter().find(|status| status.path.as_ref() == Some(&path)).map(|status| status.lease)
+    }
+
+    /// The operations that commands ask for.
+    pub fn ops(&self) -> &dyn CheckoutOps {
+        &*self.vfs
     }
 
     pub fn write(&self, open: Open, offset: usize, bytes: &[u8]) -> Result<()> {

@@ -280,6 +280,12 @@ impl Reference {
         self.set(who, b, file_a);
     }
 
+    /// What a name holds becomes its last save.
+    pub fn saved_as_it_is(&mut self, who: usize, name: &str) {
+        let file = self.checkouts[who].over.get(name).and_then(|over| over.file);
+        self.saved_by_rename(who, file);
+    }
+
     fn saved_by_rename(&mut self, who: usize, file: Option<usize>) {
         if let Some(file) = file {
             let file = &mut self.checkouts[who].files[file];

@@ -1,10 +1,13 @@
 //! What one mount checks in, the other shows soon, whole, and without touching what is open there.
 
 use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use leasehold::sys::NameWatch;
 use libc::{O_CREAT, O_RDONLY};
 
 use super::{Mount, Workspace, eventually};
@@ -165,4 +168,30 @@ fn an_import_shows() {
     workspace.run(&args).ok();
     eventually("the imported file", || (ada.list("") == ["doc.txt", "more.txt"]).then_some(()));
     assert_eq!(ada.read("more.txt"), b"more");
+}
+
+/// Watchers hear of what happens through their own mount alone, and locks are met there alone.
+#[test]
+fn watchers_and_locks_end_at_the_mount() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let (ada, bob) = (workspace.mount("ada"), workspace.mount("bob"));
+    let watch = NameWatch::new(ada.at(), "doc.txt").unwrap();
+    let (app, other) = (ada.app(), bob.app());
+    other.overwrite(&bob.path("doc.txt"), b"bob's").unwrap();
+    bob.check_in();
+    eventually("the change", || (ada.read("doc.txt") == b"bob's").then_some(()));
+    assert!(!watch.wait(Duration::ZERO).unwrap(), "nobody tells of another mount's change");
+    app.overwrite(&ada.path("doc.txt"), b"ada's").unwrap();
+    eventually("an event", || watch.wait(Duration::ZERO).unwrap().then_some(()));
+    ada.check_in();
+    let (here, there) = (ada.path("doc.txt"), bob.path("doc.txt"));
+    eventually("the change", || (bob.read("doc.txt") == b"ada's").then_some(()));
+    // One process has the lock, and starts another one that asks for it.
+    let both = |second: &Path| {
+        let locks =
+            Command::new("flock").arg("-n").arg(&here).args(["flock", "-n"]).arg(second).arg("true").status();
+        locks.unwrap().success()
+    };
+    assert!(!both(&here), "in the same mount it is met");
+    assert!(both(&there), "in another one it is not");
 }

@@ -1,12 +1,15 @@
 //! Names are bytes: newlines, invalid UTF-8 and what looks like syntax go through mounts, check-ins and JSON.
 
 use std::ffi::{OsStr, OsString};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::process::Command;
 
-use libc::O_CREAT;
+use libc::{O_CREAT, O_RDWR, O_TMPFILE};
 
 use super::{Workspace, eventually};
-use crate::kernel::{self, ENOENT, Errno};
+use crate::kernel::{self, ENOENT, ENOTTY, EOPNOTSUPP, Errno};
 
 fn strange_names() -> Vec<OsString> {
     let mut names: Vec<Vec<u8>> =
@@ -113,4 +116,33 @@ fn paths_in_all_their_spellings() {
     }
     ada.run(&[OsStr::new("lease"), OsStr::new("release"), aliased.as_os_str()]).ok();
     assert_eq!(ada.xattr("dir/doc.txt", "user.lease.state").as_deref(), Some("free"));
+}
+
+/// What the mount doesn't have is refused in the words that programs know, and they get on without it.
+#[test]
+fn what_there_is_not_is_refused_as_programs_expect() {
+    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("other.txt", b"other")]) else { return };
+    let ada = workspace.mount("ada");
+    let app = ada.app();
+    kernel::mkdir(&ada.path("new")).unwrap();
+    for dir in ["", "new"] {
+        assert_eq!(app.open(&ada.path(dir), O_TMPFILE | O_RDWR), Err(EOPNOTSUPP), "O_TMPFILE in {dir:?}");
+    }
+    kernel::rmdir(&ada.path("new")).unwrap();
+    app.save(&ada.path("draft.txt"), O_CREAT, b"draft").unwrap();
+    for name in ["doc.txt", "draft.txt", ""] {
+        let file = std::fs::File::open(ada.path(name)).unwrap();
+        for request in [libc::FS_IOC_GETFLAGS, libc::TCGETS] {
+            assert_eq!(kernel::ioctl(file.as_raw_fd(), request, 0), Err(ENOTTY), "{request:#x} of {name:?}");
+        }
+    }
+    let copy = |how: &str, from: PathBuf, to: PathBuf| {
+        Command::new("cp").arg(how).args([from, to]).output().unwrap().status.success()
+    };
+    for from in [ada.path("other.txt"), ada.path("draft.txt"), workspace.beside("from/doc.txt")] {
+        assert!(!copy("--reflink=always", from.clone(), ada.path("copy.txt")), "{from:?}");
+        assert!(copy("--reflink=auto", from.clone(), ada.path("copy.txt")), "{from:?}");
+        assert_eq!(ada.read("copy.txt"), std::fs::read(&from).unwrap());
+    }
+    assert_eq!(ada.drafts(), ["copy.txt", "draft.txt"]);
 }

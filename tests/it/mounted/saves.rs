@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use libc::{O_APPEND, O_CREAT, O_EXCL, O_RDWR, O_TRUNC, O_WRONLY, RENAME_EXCHANGE};
+use libc::{O_APPEND, O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY, RENAME_EXCHANGE};
 
-use super::{Mount, Workspace};
-use crate::agent::App;
+use super::{Mount, Workspace, eventually};
+use crate::agent::{App, OnPath};
+use crate::kernel::{EBUSY, EFBIG, EIO};
 
 /// Saves `doc.txt` by some pattern, checks in, and looks that nothing came of it but version 2 with `expected`.
 fn assert_one_version(expected: &[u8], save: impl FnOnce(&App, &Mount, &Path)) {
@@ -239,7 +240,7 @@ fn checked_in_while_mapped() {
     let map = app.map(fd, 3, true).unwrap();
     app.write_map(map, 0, b"new");
     app.close(fd).unwrap();
-    super::eventually("the check-in", || (ada.run(&["checkin", "-m", "mapped"]).status == 0).then_some(()));
+    eventually("the check-in", || (ada.run(&["checkin", "-m", "mapped"]).status == 0).then_some(()));
     let bob = workspace.mount("bob");
     assert_eq!(bob.read("doc.txt"), b"new");
     app.unmap(map);
@@ -269,6 +270,211 @@ fn only_a_changed_document_is_a_version() {
         Some("2"),
         "a time is part of a version"
     );
+}
+
+/// A mount of `doc.txt` with this `grace`.
+fn with_grace(grace: &str) -> Option<(Workspace, Mount)> {
+    let workspace = Workspace::with_document()?;
+    workspace.set_policy(&format!("grace = \"{grace}\"\n"));
+    let ada = workspace.mount("ada");
+    Some((workspace, ada))
+}
+
+/// Each way to cut a document to nothing without writing to it.
+const CUTS: [(&str, OnPath); 5] = [
+    ("truncate", |app, doc| app.truncate(doc, 0).unwrap()),
+    ("O_WRONLY", |app, doc| app.save(doc, O_TRUNC, b"").unwrap()),
+    ("O_RDONLY", |app, doc| app.open(doc, O_TRUNC).and_then(|fd| app.close(fd)).unwrap()),
+    ("ftruncate", |app, doc| {
+        let fd = app.open(doc, O_RDWR).unwrap();
+        app.ftruncate(fd, 0).unwrap();
+        app.close(fd).unwrap();
+    }),
+    ("written before", |app, doc| {
+        let fd = app.open(doc, O_RDWR).unwrap();
+        app.write(fd, b"unsaved").unwrap();
+        app.ftruncate(fd, 0).unwrap();
+        app.close(fd).unwrap();
+    }),
+];
+
+/// However long nothing follows, a cut to nothing is no save within the grace time; bytes that follow are the save.
+#[test]
+fn a_cut_is_no_save_within_the_grace() {
+    let Some((workspace, ada)) = with_grace("1h") else { return };
+    let (app, doc) = (ada.app(), ada.path("doc.txt"));
+    for (number, (what, cut)) in CUTS.into_iter().enumerate() {
+        cut(&app, &doc);
+        assert_eq!(ada.read("doc.txt"), b"", "{what}");
+        assert_eq!(ada.drafts(), [""; 0], "{what}");
+        // Opening for writing without a write changes nothing of that.
+        let fd = app.open(&doc, O_RDWR).unwrap();
+        app.close(fd).unwrap();
+        assert_eq!(
+            (ada.drafts().len(), ada.xattr("doc.txt", "user.artifact.draft").as_deref()),
+            (0, Some("dirty"))
+        );
+        app.save(&doc, 0, what.as_bytes()).unwrap();
+        assert_eq!(ada.drafts(), ["doc.txt"], "{what}");
+        ada.check_in();
+        assert_eq!(ada.read("doc.txt"), what.as_bytes());
+        assert_eq!(workspace.log("doc.txt").len(), number + 2, "{what}: one version");
+    }
+}
+
+/// It is one when the grace time is over, at fsync, and when a command settles the checkout.
+#[test]
+fn a_cut_that_nothing_follows_is_a_save() {
+    let Some((workspace, ada)) = with_grace("300ms") else { return };
+    let (app, doc) = (ada.app(), ada.path("doc.txt"));
+    for (what, cut) in CUTS {
+        app.overwrite(&doc, b"full").unwrap();
+        ada.check_in();
+        cut(&app, &doc);
+        eventually("the grace time", || (ada.drafts() == ["doc.txt"]).then_some(()));
+        assert_eq!(ada.read("doc.txt"), b"", "{what}");
+        app.overwrite(&doc, b"full").unwrap();
+        ada.check_in();
+        cut(&app, &doc);
+        let report = ada.check_in();
+        assert_eq!(
+            report["items"].as_array().unwrap().len(),
+            1,
+            "{what}: the check-in waits for it: {report}"
+        );
+        assert_eq!(ada.read("doc.txt"), b"", "{what}");
+    }
+    drop((app, ada, workspace));
+    let Some((_workspace, ada)) = with_grace("1h") else { return };
+    let app = ada.app();
+    let fd = app.open(&ada.path("doc.txt"), O_RDWR | O_TRUNC).unwrap();
+    app.fsync(fd).unwrap();
+    assert_eq!(ada.drafts(), ["doc.txt"], "at fsync");
+    app.close(fd).unwrap();
+}
+
+/// A place in a file that no filesystem below can write: its largest size is smaller.
+const TOO_FAR: i64 = i64::MAX - 4096;
+
+/// A file of which a write failed: every save of it answers EIO, it replaces no document, and what was written is kept.
+#[test]
+fn a_failed_write_taints_the_file() {
+    for (name, flags) in
+        [("doc.txt", O_RDWR), ("doc.txt.new1", O_RDWR | O_CREAT), ("new.txt", O_RDWR | O_CREAT)]
+    {
+        let Some(workspace) = Workspace::with_document() else { return };
+        let ada = workspace.mount("ada");
+        let (app, doc, path) = (ada.app(), ada.path("doc.txt"), ada.path(name));
+        let fd = app.open(&path, flags).unwrap();
+        app.write_at(fd, 0, b"half").unwrap();
+        assert_eq!(app.write_at(fd, TOO_FAR, b"x"), Err(EFBIG), "{name}");
+        app.write_at(fd, 4, b" and more").unwrap();
+        assert_eq!(app.fsync(fd), Err(EIO), "{name}: fsync");
+        let copy = app.dup(fd).unwrap();
+        assert_eq!(app.close(copy), Err(EIO), "{name}: close");
+        assert_eq!(app.rename(&path, &ada.path("other.txt"), 0), Err(EIO), "{name}: to a document's name");
+        if name != "doc.txt" {
+            assert_eq!(app.rename(&path, &doc, 0), Err(EIO), "{name}: over the document");
+            assert_eq!(app.rename(&path, &doc, RENAME_EXCHANGE), Err(EIO), "{name}: exchange");
+            assert_eq!(ada.read("doc.txt"), b"old", "{name}");
+        }
+        assert_eq!(app.close(fd), Err(EIO), "{name}: the last close");
+        if name == "doc.txt.new1" {
+            assert_eq!(app.rename(&path, &doc, 0), Err(EIO), "{name}: after the last close");
+        } else {
+            let copies = eventually("the recovery copy", || {
+                Some(workspace.recovered()).filter(|copies| !copies.is_empty())
+            });
+            assert_eq!(workspace.restore_recovered(&copies[0]), b"half and more", "{name}");
+            assert_eq!(ada.read(name), if name == "doc.txt" { &b"old"[..] } else { b"" });
+        }
+        assert_eq!(ada.read("doc.txt"), b"old", "{name}");
+        assert!(!ada.path("other.txt").exists(), "{name}");
+    }
+}
+
+/// A file whose writing failed is whole again once it is cut to nothing and written anew.
+#[test]
+fn a_cut_to_nothing_heals() {
+    assert_one_version(b"whole", |app, ada, doc| {
+        let temp = ada.path("doc.txt.new1");
+        for (path, flags) in [(&temp, O_RDWR | O_CREAT), (&doc.to_path_buf(), O_RDWR)] {
+            let fd = app.open(path, flags).unwrap();
+            app.write_at(fd, 0, b"half of what was there").unwrap();
+            assert_eq!(app.write_at(fd, TOO_FAR, b"x"), Err(EFBIG));
+            app.ftruncate(fd, 5).unwrap();
+            assert_eq!(app.fsync(fd), Err(EIO), "a shorter one is not whole");
+            app.ftruncate(fd, 0).unwrap();
+            app.write_at(fd, 0, b"whole").unwrap();
+            app.close(fd).unwrap();
+        }
+        app.rename(&temp, doc, 0).unwrap();
+    });
+}
+
+/// An open with `O_TRUNC` whose cut fails leaves nothing open, nothing cut and no lease behind, by path and by
+/// `/proc`, of a version and of a draft.
+#[test]
+fn a_cut_that_fails_leaves_nothing() {
+    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("draft.txt", b"old")]) else { return };
+    let (ada, bob) = (workspace.mount("ada"), workspace.mount("bob"));
+    let app = ada.app();
+    app.overwrite(&ada.path("draft.txt"), b"draft").unwrap();
+    ada.run(&["settle"]).ok();
+    let (staging, away) = (workspace.dot("staging"), workspace.beside("staging"));
+    let open = || {
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", app.pid())).unwrap();
+        let targets = fds.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
+        targets.filter(|target| target.starts_with(ada.at())).count()
+    };
+    for (name, bytes, state) in [("doc.txt", &b"old"[..], "free"), ("draft.txt", b"draft", "mine")] {
+        let path = ada.path(name);
+        let reader = app.open(&path, O_RDONLY).unwrap();
+        assert_eq!(app.read(reader, 0, 1).unwrap(), bytes[..1]);
+        // No working file can be made.
+        std::fs::rename(&staging, &away).unwrap();
+        for flags in [O_RDONLY, O_WRONLY, O_RDWR, O_RDWR | O_CREAT] {
+            assert!(app.open(&path, flags | O_TRUNC).is_err(), "{name}: {flags:#o}");
+            assert!(app.reopen(reader, flags | O_TRUNC).is_err(), "{name}: {flags:#o}, by /proc");
+        }
+        std::fs::rename(&away, &staging).unwrap();
+        assert_eq!(open(), 1, "{name}: the reader alone");
+        assert_eq!(app.read_all(reader).unwrap(), bytes, "{name}");
+        app.close(reader).unwrap();
+        assert_eq!(ada.read(name), bytes, "{name}");
+        eventually("the lease", || {
+            (ada.xattr(name, "user.lease.state").as_deref() == Some(state)).then_some(())
+        });
+    }
+    assert_eq!(ada.drafts(), ["draft.txt"]);
+    bob.app().overwrite(&bob.path("doc.txt"), b"bob's").unwrap();
+    app.overwrite(&ada.path("draft.txt"), b"goes on").unwrap();
+    assert!(workspace.recovered().is_empty());
+}
+
+/// One that is refused, since somebody else holds the lease or the process has read an older version, cuts nothing either.
+#[test]
+fn a_refused_cut_leaves_nothing() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let (ada, bob) = (workspace.mount("ada"), workspace.mount("bob"));
+    let (app, doc) = (bob.app(), bob.path("doc.txt"));
+    let reader = app.open(&doc, O_RDONLY).unwrap();
+    assert_eq!(app.read_all(reader).unwrap(), b"old");
+    ada.app().overwrite(&ada.path("doc.txt"), b"ada's").unwrap();
+    let refused = || {
+        for flags in [O_RDONLY, O_WRONLY, O_RDWR] {
+            assert_eq!(app.open(&doc, flags | O_TRUNC), Err(EBUSY), "{flags:#o}");
+            assert!(app.reopen(reader, flags | O_TRUNC).is_err(), "{flags:#o}, by /proc");
+        }
+        assert_eq!(app.read_all(reader).unwrap(), b"old");
+    };
+    refused();
+    assert_eq!(bob.read("doc.txt"), b"old");
+    ada.check_in();
+    eventually("the version", || (bob.read("doc.txt") == b"ada's").then_some(()));
+    refused();
+    assert_eq!((bob.read("doc.txt"), bob.drafts()), (b"ada's".to_vec(), vec![]));
+    assert_eq!(bob.xattr("doc.txt", "user.lease.state").as_deref(), Some("free"));
 }
 
 /// A rename is a rename: the artifact keeps its identity and its versions.

@@ -87,6 +87,39 @@ fn scratch_can_be_added() {
     assert_eq!(workspace.mount("bob").read("notes.bak"), b"kept");
 }
 
+/// Scratch that is renamed to a new document name makes a new document, whatever kind of scratch it was, open or not;
+/// where the name is somebody else's it is refused and stays.
+#[test]
+fn scratch_renamed_to_a_new_name_is_a_document() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let (ada, bob) = (workspace.mount("ada"), workspace.mount("bob"));
+    let app = ada.app();
+    let scratch = ["notes.bak", "lu1234abcd.tmp", "doc.txt.Ab12Cd", ".doc.txt.swp"];
+    for (number, name) in scratch.into_iter().enumerate() {
+        app.save(&ada.path(name), O_CREAT | O_EXCL, name.as_bytes()).unwrap();
+        app.rename(&ada.path(name), &ada.path(format!("new {number}.txt")), 0).unwrap();
+    }
+    let fd = app.open(&ada.path("open.bak"), O_RDWR | O_CREAT).unwrap();
+    app.write(fd, b"before").unwrap();
+    app.rename(&ada.path("open.bak"), &ada.path("open.txt"), 0).unwrap();
+    app.write(fd, b" and after").unwrap();
+    app.close(fd).unwrap();
+    let names = ["new 0.txt", "new 1.txt", "new 2.txt", "new 3.txt", "open.txt"];
+    assert_eq!(ada.drafts(), names);
+    assert_eq!(ada.status()["scratch"], 0);
+    bob.app().save(&bob.path("bob's.txt"), O_CREAT, b"bob's").unwrap();
+    app.save(&ada.path("more.bak"), O_CREAT, b"more").unwrap();
+    assert_eq!(app.rename(&ada.path("more.bak"), &ada.path("bob's.txt"), 0), Err(kernel::EBUSY));
+    assert_eq!(ada.read("more.bak"), b"more");
+    ada.check_in();
+    eventually("the documents", || bob.path("open.txt").exists().then_some(()));
+    for (number, name) in scratch.into_iter().enumerate() {
+        assert_eq!(bob.read(&format!("new {number}.txt")), name.as_bytes());
+    }
+    assert_eq!(bob.read("open.txt"), b"before and after");
+    workspace.assert_store_is_sound();
+}
+
 /// FIFOs and sockets are scratch; links and devices are refused.
 #[test]
 fn special_files() {
@@ -114,4 +147,32 @@ fn ambiguous_names() {
     app.save(&ada.path("doc.txt.Ab12Cd"), O_CREAT | O_EXCL, b"temporary").unwrap();
     app.save(&ada.path("film.part"), O_CREAT, b"a person's").unwrap();
     assert_eq!(ada.drafts(), ["film.part"]);
+}
+
+/// A new file that looks temporary is left out of a check-in, but never in silence; `add` takes it at once.
+#[test]
+fn a_check_in_names_what_it_leaves_out() {
+    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("dir/doc.txt", b"old")]) else { return };
+    let ada = workspace.mount("ada");
+    let app = ada.app();
+    app.save(&ada.path("film.part"), O_CREAT | O_EXCL, b"a person's").unwrap();
+    app.save(&ada.path("doc.txt.bak"), O_CREAT | O_EXCL, b"scratch").unwrap();
+    let waiting = serde_json::json!([{"path": "film.part"}]);
+    assert_eq!(ada.status()["provisional"], waiting);
+    assert!(ada.run(&["status"]).ok().contains("film.part"));
+    app.overwrite(&ada.path("doc.txt"), b"new").unwrap();
+    let report = ada.check_in();
+    assert_eq!((&report["left_out"], report["items"].as_array().unwrap().len()), (&waiting, 1), "{report}");
+    let said = ada.run(&["checkin", "-m", "again"]).ok();
+    for part in ["nothing to check in", "film.part", "30s", "leasehold add"] {
+        assert!(said.contains(part), "{part} in: {said}");
+    }
+    let elsewhere = ada.run(&["checkin", "dir", "-m", "dir", "--json"]).json();
+    assert_eq!(elsewhere["left_out"], serde_json::json!([]), "not asked for");
+    ada.run(&["add", "film.part"]).ok();
+    let report = ada.check_in();
+    assert_eq!(
+        (&report["left_out"], &report["items"][0]["path"]),
+        (&serde_json::json!([]), &"film.part".into())
+    );
 }

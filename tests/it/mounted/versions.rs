@@ -1,12 +1,13 @@
 //! Versions never change: whatever descriptors, mappings and the disk do.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 use libc::{O_CREAT, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
 
 use super::{Mount, Workspace, eventually};
-use crate::kernel::{EBUSY, EIO};
+use crate::kernel::{self, EBUSY, EIO};
 
 /// Runs `write` on a descriptor of version 1, and looks that version 1 and its blob are as they were.
 fn assert_version_survives(write: impl FnOnce(&crate::agent::App, &Mount, i32)) {
@@ -186,23 +187,107 @@ fn late_bytes_of_a_temporary_are_a_draft() {
     assert_eq!(ada.drafts(), ["doc.txt"]);
 }
 
-/// A blob that the disk has corrupted answers EIO, never its bytes, and the log has both digests.
+/// The path of a blob in the store.
+fn blob(workspace: &Workspace, bytes: &[u8]) -> PathBuf {
+    let digest = super::sha256(bytes);
+    workspace.dot("objects").join(&digest[..2]).join(&digest)
+}
+
+/// Puts other bytes into a file that is kept read-only.
+fn rewrite(path: &Path, bytes: &[u8]) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+/// What may happen to a file of the store, which has these bytes.
+type Damage = fn(&Path, &[u8]);
+
+/// Each way in which stored bytes can be gone or wrong.
+const DAMAGES: [(&str, Damage); 7] = [
+    ("gone", |path, _| fs::remove_file(path).unwrap()),
+    ("empty", |path, _| rewrite(path, b"")),
+    ("cut", |path, bytes| rewrite(path, &bytes[..2])),
+    ("longer", |path, bytes| rewrite(path, &[bytes, b" and more"].concat())),
+    ("other bytes of the same length", |path, bytes| rewrite(path, &bytes.to_ascii_uppercase())),
+    ("a directory", |path, _| {
+        fs::remove_file(path).unwrap();
+        fs::create_dir(path).unwrap();
+    }),
+    ("a link to the right bytes elsewhere", |path, _| {
+        let elsewhere = path.with_extension("elsewhere");
+        fs::rename(path, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(elsewhere, path).unwrap();
+    }),
+];
+
+/// A blob that is gone or wrong answers EIO and none of its bytes, whether or not this mount has read the version
+/// before, and in a new mount; the rest goes on, and a save that needs none of its bytes leads out.
 #[test]
 fn a_corrupt_blob_is_never_shown() {
-    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("other.txt", b"fine")]) else { return };
-    let (digest, flipped) = (super::sha256(b"old"), super::sha256(b"oLd"));
-    let blob = workspace.dot("objects").join(&digest[..2]).join(&digest);
-    let file = fs::File::options().write(true).open(&blob).unwrap();
+    let ways =
+        || DAMAGES.into_iter().flat_map(|(what, damage)| [false, true].map(|read| (what, damage, read)));
+    let names: Vec<String> =
+        ways().map(|(what, _, read)| format!("{what}, read before {read}.txt")).collect();
+    let mut files: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), name.as_bytes())).collect();
+    files.push(("other.txt", b"fine"));
+    let Some(workspace) = Workspace::with(&files) else { return };
+    let ada = workspace.mount("ada");
+    for (name, (_, damage, read)) in names.iter().zip(ways()) {
+        if read {
+            assert_eq!(ada.read(name), name.as_bytes());
+        }
+        damage(&blob(&workspace, name.as_bytes()), name.as_bytes());
+    }
+    let bob = workspace.mount("bob");
+    let (app, other) = (ada.app(), bob.app());
+    for name in &names {
+        let doc = ada.path(name);
+        assert_eq!(app.open(&doc, O_RDONLY), Err(EIO), "{name}");
+        assert_eq!(app.open(&doc, O_RDWR), Err(EIO), "{name}, for writing");
+        assert_eq!(app.truncate(&doc, 2), Err(EIO), "{name}, truncate");
+        assert_ne!(ada.run(&["cat", &format!("{name}@@1")]).status, 0, "{name}");
+        assert_eq!(other.open(&bob.path(name), O_RDONLY), Err(EIO), "{name}, a new mount");
+    }
+    assert_eq!(ada.read("other.txt"), b"fine", "the rest goes on");
+    assert_eq!(ada.drafts(), [""; 0]);
+    for name in &names {
+        app.overwrite(&ada.path(name), b"saved again").unwrap();
+    }
+    ada.check_in();
+    for name in &names {
+        let seen = || fs::read(bob.path(name)).is_ok_and(|bytes| bytes == b"saved again");
+        eventually("the new version", || seen().then_some(()));
+    }
+}
+
+/// Who has a version open reads on though its blob goes: the open file is the one that was checked.
+#[test]
+fn an_open_version_outlives_its_blob() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let ada = workspace.mount("ada");
+    let reader = ada.app();
+    let fd = reader.open(&ada.path("doc.txt"), O_RDONLY).unwrap();
+    fs::remove_file(blob(&workspace, b"old")).unwrap();
+    assert_eq!(reader.read_all(fd).unwrap(), b"old");
+    reader.close(fd).unwrap();
+    assert_eq!(reader.read_file(&ada.path("doc.txt")), Err(EIO), "and no longer");
+}
+
+/// The log has both digests of a blob that the disk has corrupted: the one that was wanted and the one that is there.
+#[test]
+fn the_log_tells_what_is_wrong() {
+    let Some(workspace) = Workspace::with_document() else { return };
+    let file = fs::File::options().write(true).open(blob(&workspace, b"old")).unwrap();
     file.write_all_at(b"L", 1).unwrap();
     drop(file);
     let ada = workspace.mount("ada");
-    let app = ada.app();
-    assert_eq!(app.read_file(&ada.path("doc.txt")), Err(EIO));
-    assert_eq!(ada.read("other.txt"), b"fine", "the rest goes on");
-    assert_ne!(workspace.run(&["cat", "doc.txt@@1"]).status, 0);
+    assert_eq!(ada.app().read_file(&ada.path("doc.txt")), Err(EIO));
     let logs = fs::read_dir(workspace.dot("log")).unwrap();
     let log: String = logs.map(|log| fs::read_to_string(log.unwrap().path()).unwrap()).collect();
-    assert!(log.contains(&digest) && log.contains(&flipped), "both digests in: {log}");
+    assert!(
+        log.contains(&super::sha256(b"old")) && log.contains(&super::sha256(b"oLd")),
+        "both digests in: {log}"
+    );
 }
 
 /// An old version comes back as a draft.
@@ -216,4 +301,61 @@ fn an_old_version_can_be_restored() {
     assert_eq!(ada.read("doc.txt"), b"old");
     ada.check_in();
     assert_eq!(ada.xattr("doc.txt", "user.artifact.version").as_deref(), Some("3"));
+}
+
+/// How many bytes a daemon has read from files so far, passed through or not: `rchar` of proc_pid_io(5).
+fn bytes_read_by(mount: &Mount) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{}/io", mount.daemon().pid)).unwrap();
+    io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+}
+
+/// Where `status` says passthrough, a version's bytes come from the file below, and the daemon reads none of them;
+/// elsewhere, and of drafts always, it reads each byte. What is read is the same.
+#[test]
+fn reads_pass_as_status_says() {
+    const SIZE: usize = 1 << 20;
+    let content: Vec<u8> = (0..SIZE).map(|at| (at / 4096 % 251) as u8).collect();
+    let Some(workspace) = Workspace::with(&[("doc.txt", &content), ("draft.txt", b"old")]) else { return };
+    let ada = workspace.mount("ada");
+    let app = ada.app();
+    app.overwrite(&ada.path("draft.txt"), &content).unwrap();
+    ada.run(&["settle"]).ok();
+    let passes = ada.status()["mount"]["reads"] == "passthrough";
+    for (name, passes) in [("doc.txt", passes), ("draft.txt", false)] {
+        let fd = app.open(&ada.path(name), O_RDONLY).unwrap();
+        // A draft's are those that its writer left.
+        kernel::drop_pages(&ada.path(name));
+        let before = bytes_read_by(&ada);
+        for offset in [0, 3, 1, 2].map(|quarter| quarter * SIZE / 4) {
+            let part = app.read(fd, offset as i64, SIZE / 4).unwrap();
+            assert!(part == content[offset..offset + SIZE / 4], "{name} at {offset}");
+        }
+        let read = bytes_read_by(&ada) - before;
+        assert_eq!(read < SIZE as u64 / 2, passes, "the daemon read {read} bytes of {name}");
+        app.close(fd).unwrap();
+    }
+}
+
+/// Opening copies nothing; the first byte that is written copies the version, whose blob stays as it is.
+#[test]
+fn the_first_write_copies() {
+    const SIZE: u64 = 4 << 20;
+    let content = vec![b'x'; SIZE as usize];
+    let Some(workspace) = Workspace::with(&[("doc.txt", &content)]) else { return };
+    let ada = workspace.mount("ada");
+    let (app, before) = (ada.app(), workspace.objects());
+    let working = || -> Vec<u64> {
+        let files = fs::read_dir(workspace.dot("staging")).unwrap();
+        files.map(|file| file.unwrap().metadata().unwrap().blocks() * 512).collect()
+    };
+    let fd = app.open(&ada.path("doc.txt"), O_RDWR).unwrap();
+    app.read(fd, 0, 4096).unwrap();
+    assert_eq!(working(), [0; 0], "opening and reading copy nothing");
+    app.write_at(fd, SIZE as i64 / 2, b"y").unwrap();
+    let taken = working();
+    assert!(taken.len() == 1 && taken[0] >= SIZE, "the whole of it: {taken:?}");
+    app.write_at(fd, 0, b"y").unwrap();
+    assert_eq!(working().len(), 1, "the second write copies nothing");
+    assert_eq!(workspace.objects(), before);
+    app.close(fd).unwrap();
 }

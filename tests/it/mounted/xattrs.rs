@@ -164,6 +164,29 @@ fn none_can_be_set() {
     );
 }
 
+/// There are no ACLs, by the system call and by the tool, on files and directories: the mode is all there is.
+#[test]
+fn there_are_no_acls() {
+    let Some(workspace) = Workspace::with(&[("doc.txt", b"old"), ("dir/x", b"x")]) else { return };
+    let ada = workspace.mount("ada");
+    // The header of an ACL, version 2, and entries for the owner, the group and others (`linux/posix_acl_xattr.h`).
+    let entry = |tag: u16| [&tag.to_le_bytes()[..], &6_u16.to_le_bytes(), &u32::MAX.to_le_bytes()].concat();
+    let acl = [2_u32.to_le_bytes().to_vec(), entry(1), entry(4), entry(32)].concat();
+    let both = ["system.posix_acl_access", "system.posix_acl_default"];
+    // Only directories have default ACLs (acl(5)): the kernel itself refuses others.
+    for (name, attributes) in [("doc.txt", &both[..1]), ("dir", &both)] {
+        for attribute in attributes {
+            assert_eq!(
+                kernel::setxattr(&ada.path(name), attribute, &acl),
+                Err(ENOTSUP),
+                "{attribute} of {name}"
+            );
+            assert!(kernel::getxattr(&ada.path(name), attribute).is_err(), "{attribute} of {name}");
+        }
+    }
+    assert_eq!(ada.drafts(), [""; 0], "nothing has changed");
+}
+
 /// Copying with all attributes succeeds, in the mount and out of it.
 #[test]
 fn archives_can_be_copied() {

@@ -1,12 +1,19 @@
-//! Faults for tests: each change that the store makes to the disk can fail, or be the last one before a crash.
+//! Faults for tests: each call that a store makes on its files can fail, or be the last one before a crash.
 
 use std::io;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// One kind of change that the store makes to the disk.
+/// One kind of call that a store makes on its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
+    /// Opens what is at an address.
+    Open,
+    /// Reads a blob.
+    Read,
+    /// Looks whether something is at an address.
+    Probe,
     /// Creates a temporary file in staging.
     Create,
     /// Writes bytes to a temporary file.
@@ -17,7 +24,7 @@ pub enum Step {
     SyncFile,
     /// Syncs the whole filesystem.
     SyncFilesystem,
-    /// Makes a fan-out directory.
+    /// Makes a directory of the store.
     MakeDir,
     /// Freshens the mtime of a blob that was put again.
     Touch,
@@ -29,6 +36,22 @@ pub enum Step {
     Link,
     /// Removes a staging file.
     Remove,
+    /// Makes the file of a lock, a claim or the backup marker, without a name.
+    CreateLock,
+    /// Writes its owner's token into it.
+    WriteLock,
+    /// Sets its times, at the start and at each heartbeat.
+    TouchLock,
+    /// Gives it its name: from here on it is held.
+    NameLock,
+    /// Removes one of them.
+    RemoveLock,
+    /// Moves the lock of a dead holder away.
+    MoveLock,
+    /// Gives a lock that was moved away by mistake its name back.
+    HandBackLock,
+    /// Removes a blob that is swept.
+    Sweep,
 }
 
 /// Decides before and after each step whether it goes on.
@@ -38,6 +61,24 @@ pub trait Faults: Send + Sync {
 
     /// An error here is told although the step was done.
     fn after(&self, step: Step) -> io::Result<()>;
+
+    /// Asked in the middle of each write: with an error, half of the bytes are written before it.
+    fn cut(&self) -> Option<io::Error> {
+        None
+    }
+}
+
+/// Runs one step as the faults, if there are any, let it.
+pub(super) fn run_step<T>(
+    faults: Option<&Arc<dyn Faults>>,
+    step: Step,
+    action: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    let Some(faults) = faults else { return action() };
+    faults.before(step)?;
+    let done = action()?;
+    faults.after(step)?;
+    Ok(done)
 }
 
 /// What happens at the step of a [`FaultPlan`].
@@ -45,6 +86,8 @@ pub trait Faults: Send + Sync {
 pub enum Fault {
     /// This step fails with this `errno`, and the later ones go on.
     Error(i32),
+    /// If this step writes, it fails with this `errno` after half of its bytes; the later ones go on.
+    ShortWrite(i32),
     /// The program stops before the step: nothing more reaches the disk.
     CrashBefore,
     /// The program stops after the step: nothing more reaches the disk.
@@ -94,6 +137,16 @@ impl Faults for FaultPlan {
                 Err(crash())
             }
             _ => Ok(()),
+        }
+    }
+
+    fn cut(&self) -> Option<io::Error> {
+        let plan = self.0.lock();
+        match plan.fault {
+            Some((at, Fault::ShortWrite(errno))) if at + 1 == plan.seen.len() => {
+                Some(io::Error::from_raw_os_error(errno))
+            }
+            _ => None,
         }
     }
 

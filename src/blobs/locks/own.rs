@@ -1,0 +1,204 @@
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, FileTimes};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+
+use super::dir::{Dir, FileId, gone_is_removed};
+use super::env::Env;
+use super::found::read_token;
+use super::heart::Beating;
+use super::{FENCE_MS, LOCK_MODE};
+use crate::blobs::{BlobError, Step};
+use crate::model::{Instant, Timestamp};
+use crate::sys;
+
+const HELD: u8 = 0;
+const LOST: u8 = 1;
+const ENDED: u8 = 2;
+
+/// A file that this process made and signed: a lock, a claim, or the backup marker.
+pub(super) struct OwnFile {
+    env: Arc<Env>,
+    dir: Arc<Dir>,
+    name: OsString,
+    token: String,
+    /// Open, and locked (flock(2)) as long as it is. The mutex is held to take or replace the reference.
+    file: Mutex<Arc<File>>,
+    /// The boot's clock before the last touch that is known to have been of our own file.
+    beaten_ms: AtomicI64,
+    state: AtomicU8,
+}
+
+impl OwnFile {
+    /// Makes the file; none, if the name is taken.
+    ///
+    /// It is locked before it is signed, and signed before it has a name: who reads a token of ours finds it locked, or
+    /// its holder dead, and no crash leaves a lock that nobody signed.
+    pub(super) fn create(
+        env: &Arc<Env>,
+        dir: &Arc<Dir>,
+        name: &OsStr,
+        token: &str,
+    ) -> Result<Option<Self>, BlobError> {
+        dir.check()?;
+        let now = env.now();
+        let file = match make_signed(env, dir, name, token, now) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(dir.swapped()),
+            Err(error) => return Err(dir.error("create", name)(error)),
+        };
+        Ok(Some(Self {
+            env: Arc::clone(env),
+            dir: Arc::clone(dir),
+            name: name.to_owned(),
+            token: token.to_owned(),
+            file: Mutex::new(Arc::new(file)),
+            beaten_ms: AtomicI64::new(now.boot_ms),
+            state: AtomicU8::new(HELD),
+        }))
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.dir.path_of(&self.name)
+    }
+
+    /// Makes sure that the file is ours, and that nobody can think otherwise soon.
+    pub(super) fn confirm(&self) -> Result<(), BlobError> {
+        self.dir.check()?;
+        let ours = self.find()?.is_some();
+        if ours && !self.is_overdue() && self.state.load(Ordering::Relaxed) == HELD {
+            return Ok(());
+        }
+        Err(BlobError::LockLost { path: self.path() })
+    }
+
+    /// Removes the file if it is ours; if it is gone or another's, nothing is left to do.
+    pub(super) fn remove(&self) -> Result<(), BlobError> {
+        if self.is_overdue() {
+            // Others may be about to take it away: so it is young again, and they see that before they do.
+            self.beat();
+        }
+        self.state.store(ENDED, Ordering::Relaxed);
+        self.dir.check()?;
+        if self.find()?.is_none() {
+            return Ok(());
+        }
+        let removed = self.env.step(Step::RemoveLock, || sys::unlink_at(&self.dir.file, &self.name));
+        gone_is_removed(removed).map_err(|error| self.error("remove", error))
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.env.now_ms() - self.beaten_ms.load(Ordering::Relaxed) >= FENCE_MS
+    }
+
+    /// The file at our name, if it holds our token.
+    fn find(&self) -> Result<Option<Arc<File>>, BlobError> {
+        let file = Arc::clone(&self.file.lock());
+        let is_same = || {
+            let is_there = self.dir.holds(&self.name, FileId::of(&file.metadata()?))?;
+            Ok(is_there && self.is_signed(&file)?)
+        };
+        if is_same().map_err(|error| self.error("read", error))? {
+            return Ok(Some(file));
+        }
+        self.find_anew().map_err(|error| self.error("read", error))
+    }
+
+    /// Looks for our token in another file: a peer that took ours for an older one writes it back.
+    fn find_anew(&self) -> io::Result<Option<Arc<File>>> {
+        let file = match sys::open_file_at(&self.dir.file, &self.name) {
+            Ok(file) => Arc::new(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if file.metadata()?.is_dir() || read_token(&file)? != self.token.as_bytes() {
+            return Ok(None);
+        }
+        // Somebody who looks whether we live may have it locked for a moment; the next beat tries again.
+        if file.try_lock().is_ok() {
+            *self.file.lock() = Arc::clone(&file);
+        }
+        Ok(Some(file))
+    }
+
+    fn is_signed(&self, file: &File) -> io::Result<bool> {
+        let mut found = vec![0; self.token.len() + 1];
+        let count = file.read_at(&mut found, 0)?;
+        Ok(&found[..count] == self.token.as_bytes())
+    }
+
+    fn error(&self, action: &'static str, error: io::Error) -> BlobError {
+        self.dir.error(action, &self.name)(error)
+    }
+}
+
+impl Beating for OwnFile {
+    /// Touches the file if it is ours. The touch goes through its descriptor: it never reaches another's.
+    fn beat(&self) -> bool {
+        let now = self.env.now();
+        let touched = self.dir.check().and_then(|()| self.find()).and_then(|file| {
+            file.map(|file| touch(&self.env, &file, now).map_err(|error| self.error("freshen", error)))
+                .transpose()
+        });
+        let path = self.path();
+        match touched {
+            Ok(Some(())) => self.beaten_ms.store(now.boot_ms, Ordering::Relaxed),
+            Ok(None) => {
+                if self.state.compare_exchange(HELD, LOST, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                    tracing::warn!(path = %path.display(), "a lock was lost while it was held");
+                }
+                return false;
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(path = %path.display(), error, "a heartbeat failed");
+            }
+        }
+        true
+    }
+}
+
+fn make_signed(env: &Env, dir: &Dir, name: &OsStr, token: &str, now: Instant) -> io::Result<File> {
+    let file = match env.step(Step::CreateLock, || sys::create_unnamed_at(&dir.file, LOCK_MODE)) {
+        Err(error) if sys::lacks_unnamed_files(&error) => return make_named(env, dir, name, token, now),
+        created => created?,
+    };
+    sign(env, &file, token, now)?;
+    env.step(Step::NameLock, || sys::name_at(&file, &dir.file, name))?;
+    Ok(file)
+}
+
+/// Makes and signs the file under its name: a crash in between leaves it unsigned, which costs others a minute.
+fn make_named(env: &Env, dir: &Dir, name: &OsStr, token: &str, now: Instant) -> io::Result<File> {
+    let file = env.step(Step::NameLock, || sys::create_file_at(&dir.file, name, LOCK_MODE))?;
+    if let Err(error) = sign(env, &file, token, now) {
+        if dir.holds(name, FileId::of(&file.metadata()?))? {
+            env.step(Step::RemoveLock, || sys::unlink_at(&dir.file, name))?;
+        }
+        return Err(error);
+    }
+    Ok(file)
+}
+
+fn sign(env: &Env, mut file: &File, token: &str, now: Instant) -> io::Result<()> {
+    file.try_lock()?;
+    env.step(Step::WriteLock, || file.write_all(token.as_bytes()))?;
+    touch(env, file, now)
+}
+
+fn touch(env: &Env, file: &File, now: Instant) -> io::Result<()> {
+    let time = system_time(now.wall);
+    env.step(Step::TouchLock, || file.set_times(FileTimes::new().set_accessed(time).set_modified(time)))
+}
+
+/// A time for a file; before 1970 nothing was ever locked.
+fn system_time(time: Timestamp) -> SystemTime {
+    UNIX_EPOCH + Duration::from_nanos(u64::try_from(time.0).unwrap_or(0))
+}

@@ -1,0 +1,157 @@
+//! Rescue: a new catalog from the manifests that check-ins left in the store.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::files::{check_filesystem, file_error, sync_dir};
+use super::init::root_attrs;
+use super::manifest::{Manifest, is_manifest, read_manifest};
+use super::{EngineError, Environment, Layout, Result};
+use crate::blobs::{BlobError, BlobStore, DiskSettings, DiskStore, MemoryStamps};
+use crate::catalog::Catalog;
+use crate::model::{ArtifactId, ChangeNumber, Digest};
+use crate::sys;
+
+/// By how much generations go on: leases that were granted after the newest manifest are not known.
+const GENERATIONS_UNKNOWN: i64 = 1 << 32;
+
+/// By how much artifact and inode numbers go on, for the same reason.
+const NUMBERS_UNKNOWN: i64 = 1 << 32;
+
+/// What a rescue came to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RescueReport {
+    /// How many changes the new catalog has.
+    pub changes: u64,
+    /// The newest of them.
+    pub head: Option<ChangeNumber>,
+    /// Changes before it of which no manifest was found.
+    pub missing: Vec<ChangeNumber>,
+    /// Manifests that could not be read, with the reason.
+    pub unreadable: Vec<(Digest, String)>,
+    /// Where the old catalog's files are now.
+    pub set_aside: Vec<PathBuf>,
+}
+
+/// The manifests of one workspace, by change.
+type Changes = BTreeMap<ChangeNumber, (Digest, Manifest)>;
+
+/// Makes a new catalog for a workspace whose own is lost or damaged; the old one's files are set aside.
+///
+/// Drafts and leases are not in manifests: sealed and unsaved bytes in `staging/` and `scratch/` become recovery copies
+/// at the next mount of their checkout. Refuses a workspace whose catalog is whole.
+pub fn rescue(root: &Path, env: &Environment) -> Result<RescueReport> {
+    let root = fs::canonicalize(root).map_err(file_error("find", root))?;
+    let layout = Layout::new(&root);
+    let dot = sys::open_dir(&layout.dot()).map_err(file_error("open", &layout.dot()))?;
+    check_filesystem(&dot, &root)?;
+    refuse_whole(&layout)?;
+    let parts = env.store_parts(DiskSettings::default(), Arc::new(MemoryStamps::default()));
+    let blobs = DiskStore::open(&layout.objects(), &layout.staging(), &parts)?;
+    let mut report = RescueReport::default();
+    let (workspace, changes) = find_manifests(&blobs, &root, &mut report)?;
+    let unfinished = layout.dot().join(format!("catalog.db.new-{}", env.ids.token()));
+    if let Err(error) = build(&unfinished, workspace, &changes, env) {
+        // What failed is the news.
+        let _ = fs::remove_file(&unfinished);
+        return Err(error);
+    }
+    report.set_aside = replace(&layout, &unfinished, env)?;
+    report.changes = changes.len() as u64;
+    report.head = changes.keys().next_back().copied();
+    let newest = report.head.map_or(0, |head| head.0);
+    report.missing = (1..newest).map(ChangeNumber).filter(|number| !changes.contains_key(number)).collect();
+    Ok(report)
+}
+
+fn refuse_whole(layout: &Layout) -> Result<()> {
+    if !layout.catalog().exists() {
+        return Ok(());
+    }
+    match Catalog::open(&layout.catalog()).and_then(|catalog| catalog.check_integrity()) {
+        Ok(wrong) if wrong.is_empty() => Err(EngineError::Refused(format!(
+            "{}: the catalog is whole: nothing to rescue",
+            layout.root().display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Every manifest of the store that can be read, if they are of one workspace.
+fn find_manifests(
+    blobs: &DiskStore,
+    root: &Path,
+    report: &mut RescueReport,
+) -> Result<(ArtifactId, Changes)> {
+    let mut found: BTreeMap<ArtifactId, Changes> = BTreeMap::new();
+    for blob in blobs.inventory()? {
+        let looks = File::open(blobs.path_of(&blob.digest)).is_ok_and(is_manifest);
+        if !looks {
+            continue;
+        }
+        match read(blobs, &blob.digest) {
+            Ok(manifest) => {
+                let changes = found.entry(manifest.change.workspace).or_default();
+                keep_newer(changes, blob.digest, manifest);
+            }
+            Err(reason) => report.unreadable.push((blob.digest, reason)),
+        }
+    }
+    let refuse = |what: &str| Err(EngineError::Refused(format!("{}: {what}", root.display())));
+    match found.len() {
+        0 => refuse("no manifest is in the store: nothing can be rescued; restore a backup"),
+        1 => Ok(found.pop_first().expect("BUG: there is one")),
+        _ => refuse("the store has manifests of several workspaces: move the blobs of the others away"),
+    }
+}
+
+fn read(blobs: &DiskStore, digest: &Digest) -> std::result::Result<Manifest, String> {
+    let bytes = blobs.get(digest).map_err(|error: BlobError| error.to_string())?;
+    read_manifest(bytes).map_err(|error| error.to_string())
+}
+
+/// A manifest that was made again knows at least as much.
+fn keep_newer(changes: &mut Changes, digest: Digest, manifest: Manifest) {
+    let number = manifest.change.number;
+    let known = changes.get(&number).map(|(_, known)| known.change.next_number);
+    if known.is_none_or(|known| known < manifest.change.next_number) {
+        changes.insert(number, (digest, manifest));
+    }
+}
+
+/// Makes the new catalog; closed again, so that it is one file.
+fn build(path: &Path, workspace: ArtifactId, changes: &Changes, env: &Environment) -> Result<()> {
+    let in_catalog = |source| EngineError::Catalog { file: path.to_owned(), source };
+    let now = env.clock.now();
+    let catalog = Catalog::create(path, root_attrs(now), workspace).map_err(in_catalog)?;
+    for (digest, manifest) in changes.values() {
+        let mut change = manifest.change.clone();
+        change.next_number += NUMBERS_UNKNOWN;
+        change.next_generation += GENERATIONS_UNKNOWN;
+        catalog.replay(&change, digest, &manifest.items).map_err(in_catalog)?;
+    }
+    Ok(())
+}
+
+/// Puts the new catalog in the old one's place, whose files stay beside it under other names.
+fn replace(layout: &Layout, new: &Path, env: &Environment) -> Result<Vec<PathBuf>> {
+    let (dot, catalog) = (layout.dot(), layout.catalog());
+    let stamp = env.clock.now().wall.0 / 1_000_000_000;
+    let mut set_aside = Vec::new();
+    // The log first: it must not be taken for the new catalog's.
+    for suffix in ["-wal", "-shm", ""] {
+        let old = dot.join(format!("catalog.db{suffix}"));
+        let aside = dot.join(format!("catalog.db.lost-{stamp}{suffix}"));
+        match fs::rename(&old, &aside) {
+            Ok(()) => set_aside.push(aside),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(file_error("set aside", &old)(error)),
+        }
+    }
+    sync_dir(&dot)?;
+    fs::rename(new, &catalog).map_err(file_error("rename", new))?;
+    sync_dir(&dot)?;
+    Ok(set_aside)
+}

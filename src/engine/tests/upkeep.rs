@@ -1,0 +1,295 @@
+//! Collector, check, rescue and backup.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::support::*;
+use crate::blobs::{BlobStore, digest_of};
+use crate::engine::{
+    CheckoutOps, CollectReport, CollectRequest, EngineError, Environment, LostUse, Workspace, rescue,
+    restore_backup,
+};
+use crate::ids::SystemIds;
+use crate::model::{ArtifactPath, Digest, Kind, Scratch};
+
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+
+fn collect(desk: &Desk, grace_ms: i64) -> CollectReport {
+    let request = CollectRequest { grace_ms, dry_run: false };
+    desk.workspace.collect(&request, &|| Ok(Vec::new()), &|_, _| ()).unwrap()
+}
+
+fn put(desk: &Desk, text: &str) -> Digest {
+    desk.workspace.blobs().put(&mut text.as_bytes()).unwrap().0
+}
+
+fn is_there(desk: &Desk, text: &str) -> bool {
+    desk.workspace.blobs().has(&digest_of(text.as_bytes())).unwrap()
+}
+
+fn blob(desk: &Desk, text: &str) -> std::path::PathBuf {
+    desk.workspace.blobs().path_of(&digest_of(text.as_bytes()))
+}
+
+/// A history with a bit of everything: new versions, a rename, a deletion, directories, a symlink's kin, two authors.
+fn history(desk: &Desk) {
+    desk.import(&["a", "dir/b", "dir/c", "gone"]);
+    let ada = desk.person("ada@desk");
+    ada.write("a", "a2");
+    ada.unlink("gone");
+    ada.ops.check_in(&everything("ada's")).unwrap();
+    let bob = desk.person("bob@lab");
+    bob.create("new", Kind::Directory, Scratch::No);
+    bob.create("new/file", Kind::File, Scratch::No);
+    bob.write("new/file", "fresh");
+    bob.write("dir/b", "b2");
+    bob.ops.check_in(&everything("bob's")).unwrap();
+}
+
+/// What the catalog says of all that was checked in.
+fn told(workspace: &Workspace) -> String {
+    let log = workspace.log(None, None).unwrap();
+    let catalog = workspace.catalog();
+    let heads: Vec<_> = ["a", "dir", "dir/b", "dir/c", "gone", "new", "new/file"]
+        .iter()
+        .map(|at| catalog.resolve(crate::model::CheckoutId(0), &path(at)).unwrap())
+        .map(|entry| {
+            entry.map(|e| (e.artifact, e.id, e.kind, e.ino, e.attrs.mode, e.size, e.content, e.head))
+        })
+        .collect();
+    format!("{log:#?}{heads:#?}")
+}
+
+#[test]
+fn the_collector_keeps_what_is_needed_and_removes_the_rest() {
+    let desk = desk();
+    history(&desk);
+    let ada = desk.person("ada@desk");
+    ada.write("dir/c", "a draft");
+    desk.workspace.publish(&[]).unwrap();
+    let saved = ada.write("a", "a draft on its way");
+    put(&desk, "garbage");
+    desk.clock.advance_ms(30 * DAY_MS);
+    let request = CollectRequest { grace_ms: DAY_MS, dry_run: true };
+    let told_before = told(&desk.workspace);
+    let dry = desk.workspace.collect(&request, &|| Ok(Vec::new()), &|_, _| ()).unwrap();
+    assert!(is_there(&desk, "garbage"), "a dry run removes nothing");
+    let report = collect(&desk, DAY_MS);
+    assert_eq!((report, report.removed.blobs, report.removed.bytes), (dry, 1, 7));
+    assert!(!is_there(&desk, "garbage"));
+    for text in ["a", "dir/b", "dir/c", "gone", "a2", "b2", "fresh"] {
+        assert!(is_there(&desk, text), "{text} is a version's");
+    }
+    assert!(saved.exists() && told(&desk.workspace) == told_before);
+    assert_eq!(collect(&desk, DAY_MS).removed.blobs, 0, "there is nothing left to do");
+}
+
+#[test]
+fn the_collector_spares_what_is_young() {
+    let desk = desk();
+    put(&desk, "garbage");
+    desk.clock.advance_ms(10 * DAY_MS);
+    let report = collect(&desk, 20 * DAY_MS);
+    assert_eq!((report.spared.blobs, report.removed.blobs), (1, 0));
+    desk.clock.advance_ms(11 * DAY_MS);
+    assert_eq!(collect(&desk, 20 * DAY_MS).removed.blobs, 1);
+}
+
+#[test]
+fn the_collector_keeps_what_is_pinned_or_open_and_stops_at_what_it_does_not_understand() {
+    let desk = desk();
+    let (pinned, open) = (put(&desk, "pinned"), put(&desk, "open"));
+    desk.clock.advance_ms(30 * DAY_MS);
+    let pins = desk.workspace.layout().pins();
+    fs::create_dir(&pins).unwrap();
+    fs::write(pins.join("release"), format!("# why\n\n{pinned}\n")).unwrap();
+    let request = CollectRequest { grace_ms: DAY_MS, dry_run: false };
+    desk.workspace.collect(&request, &|| Ok(vec![open]), &|_, _| ()).unwrap();
+    assert!(is_there(&desk, "pinned") && is_there(&desk, "open"));
+
+    fs::write(pins.join("odd"), format!("{pinned}\nsha512:00\n")).unwrap();
+    let error = desk.workspace.collect(&request, &|| Ok(Vec::new()), &|_, _| ()).unwrap_err();
+    assert!(error.to_string().contains("odd, line 2"), "{error}");
+    fs::remove_file(pins.join("odd")).unwrap();
+    let silent = || Err(EngineError::Refused("a mount is silent".into()));
+    assert!(desk.workspace.collect(&request, &silent, &|_, _| ()).is_err());
+    assert!(is_there(&desk, "open"), "nothing goes where something isn't understood");
+}
+
+#[test]
+fn the_collector_removes_nothing_while_an_import_runs() {
+    let desk = desk();
+    put(&desk, "not named yet");
+    desk.clock.advance_ms(30 * DAY_MS);
+    let work = desk.workspace.begin_work().unwrap();
+    assert_eq!(collect(&desk, DAY_MS).removed.blobs, 0);
+    drop(work);
+    assert_eq!(collect(&desk, DAY_MS).removed.blobs, 1);
+}
+
+#[test]
+fn a_check_names_what_is_lost_by_path_and_version() {
+    let desk = desk();
+    history(&desk);
+    assert!(desk.workspace.fsck(false, &|_| ()).unwrap().is_clean());
+    fs::remove_file(blob(&desk, "a")).unwrap();
+    fs::write(blob(&desk, "fresh"), "rotten").unwrap();
+    let report = desk.workspace.fsck(false, &|_| ()).unwrap();
+    let mut lost: Vec<_> = report.lost.iter().map(|lost| (lost.users.clone(), lost.reason.clone())).collect();
+    lost.sort_by_key(|(_, reason)| reason.len());
+    let version =
+        |at: &str| vec![LostUse::Version { path: path(at), version: crate::model::VersionNumber(1) }];
+    assert_eq!(lost[0], (version("a"), "missing".into()));
+    assert_eq!(lost[1].0, version("new/file"));
+    assert!(lost[1].1.starts_with("corrupt") && lost.len() == 2, "{lost:?}");
+}
+
+#[test]
+fn a_check_names_drafts_whose_file_is_gone_and_no_recovery_copies_which_people_may_remove() {
+    let desk = desk();
+    desk.import(&["a", "b"]);
+    let ada = desk.person("ada@desk");
+    let draft = ada.write("a", "draft");
+    ada.write("b", "reverted");
+    ada.ops.revert(&[path("b")]).unwrap();
+    let copy = desk.workspace.recovered().unwrap().remove(0);
+    fs::remove_file(desk.workspace.recovered_file(&copy.id).unwrap()).unwrap();
+    assert!(desk.workspace.fsck(false, &|_| ()).unwrap().is_clean());
+    back_up(&desk, &desk.dir.path().join("backup"));
+    fs::remove_file(draft).unwrap();
+    let problems = desk.workspace.fsck(false, &|_| ()).unwrap().problems;
+    assert!(
+        problems[0].starts_with("a: the draft of ada@desk is lost") && problems.len() == 1,
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn a_lost_manifest_is_made_again() {
+    let desk = desk();
+    history(&desk);
+    let (_, manifest) = desk.workspace.catalog().manifests().unwrap().remove(0);
+    fs::remove_file(desk.workspace.blobs().path_of(&manifest)).unwrap();
+    assert!(!desk.workspace.fsck(false, &|_| ()).unwrap().is_clean());
+    assert!(desk.workspace.fsck(true, &|_| ()).unwrap().is_clean());
+}
+
+fn lose_catalog(desk: &Desk) {
+    let catalog = desk.workspace.layout().catalog();
+    fs::write(&catalog, "not a database any more, but long enough to be looked at".repeat(100)).unwrap();
+}
+
+#[test]
+fn a_lost_catalog_comes_back_from_the_manifests() {
+    let desk = desk();
+    history(&desk);
+    let before = told(&desk.workspace);
+    let root = desk.workspace.root().to_owned();
+    assert!(rescue(&root, &desk.env).is_err(), "a whole one is left alone");
+    let ada = desk.person("ada@desk");
+    ada.write("a", "a draft");
+    lose_catalog(&desk);
+    let env = desk.env.clone();
+    let report = rescue(&root, &env).unwrap();
+    assert_eq!((report.changes, report.missing.len(), report.unreadable.len()), (3, 0, 0));
+    assert!(!report.set_aside.is_empty());
+    let desk = desk.reopened(None);
+    assert_eq!(told(&desk.workspace), before);
+    assert!(desk.workspace.fsck(false, &|_| ()).unwrap().is_clean());
+    let ada = desk.person("ada@desk");
+    desk.workspace.recover_checkout(ada.checkout).unwrap();
+    assert_eq!(desk.recovered_texts(), ["a draft"], "what was no version is a recovery copy");
+    ada.write("a", "goes on");
+    ada.ops.check_in(&everything("after")).unwrap();
+    assert_eq!(desk.read("a", None), "goes on");
+}
+
+#[test]
+fn a_rescue_gets_what_is_left() {
+    let desk = desk();
+    history(&desk);
+    let (_, first) = desk.workspace.catalog().manifests().unwrap().remove(0);
+    fs::remove_file(desk.workspace.blobs().path_of(&first)).unwrap();
+    lose_catalog(&desk);
+    let report = rescue(desk.workspace.root(), &desk.env).unwrap();
+    assert_eq!((report.changes, report.missing.len()), (2, 1));
+    let desk = desk.reopened(None);
+    assert_eq!((desk.read("a", None), desk.read("new/file", None)), ("a2".into(), "fresh".into()));
+    let lost_directory = desk.workspace.log(None, None).unwrap()[0]
+        .items
+        .iter()
+        .any(|item| item.item.path.to_string().ends_with("/b"));
+    assert!(lost_directory, "a file of a directory that is lost is there all the same");
+}
+
+fn back_up(desk: &Desk, dest: &Path) -> crate::engine::CopyReport {
+    desk.workspace.backup(dest, false, &desk.env, &|_| ()).unwrap()
+}
+
+#[test]
+fn a_backup_is_incremental_and_comes_back_whole() {
+    let desk = desk();
+    history(&desk);
+    let ada = desk.person("ada@desk");
+    ada.write("a", "a draft");
+    let dest = desk.dir.path().join("backup");
+    let first = back_up(&desk, &dest);
+    assert_eq!((first.copied, first.lost.len()), (first.named, 0));
+    assert_eq!(back_up(&desk, &dest).copied, 0, "nothing is copied twice");
+    ada.ops.check_in(&everything("more")).unwrap();
+    ada.write("dir/c", "another draft");
+    assert_eq!(back_up(&desk, &dest).copied, 2, "the new version and its manifest");
+
+    let root = desk.dir.path().join("restored");
+    restore_backup(&dest, &root, &desk.env, &|_| ()).unwrap();
+    let restored = Workspace::open(&root, &desk.env).unwrap();
+    assert_eq!(told(&restored), told(&desk.workspace));
+    assert!(restored.fsck(false, &|_| ()).unwrap().is_clean());
+    let checkout = restored.catalog().checkout(&ada.holder).unwrap();
+    let entry = restored.catalog().resolve(checkout, &path("dir/c")).unwrap().unwrap();
+    assert_eq!(entry.size, "another draft".len() as u64, "drafts come along");
+    let again = restore_backup(&dest, &root, &desk.env, &|_| ());
+    assert!(matches!(again, Err(EngineError::WorkspaceExists(_))));
+}
+
+#[test]
+fn a_backup_tells_what_it_can_not_copy_and_copies_the_rest() {
+    let desk = desk();
+    history(&desk);
+    fs::write(blob(&desk, "a2"), "rotten").unwrap();
+    let report = back_up(&desk, &desk.dir.path().join("backup"));
+    assert_eq!(report.lost.len(), 1);
+    assert_eq!(report.copied, report.named - 1);
+}
+
+#[test]
+fn a_backup_verifies_what_it_has_when_asked() {
+    let desk = desk();
+    history(&desk);
+    let dest = desk.dir.path().join("backup");
+    back_up(&desk, &dest);
+    let hex = digest_of(b"a2").to_hex();
+    fs::write(dest.join("objects").join(&hex[..2]).join(&hex), "rotten").unwrap();
+    assert_eq!(desk.workspace.backup(&dest, true, &desk.env, &|_| ()).unwrap().copied, 1);
+    restore_backup(&dest, &desk.dir.path().join("restored"), &desk.env, &|_| ()).unwrap();
+}
+
+#[test]
+fn a_backup_goes_nowhere_else() {
+    let desk = desk();
+    let env = Environment { ids: Arc::new(SystemIds), ..desk.env.clone() };
+    let other = Workspace::init(&desk.dir.path().join("other"), &env).unwrap();
+    let dest = desk.dir.path().join("backup");
+    other.backup(&dest, false, &env, &|_| ()).unwrap();
+    let full = desk.dir.path().join("full");
+    fs::create_dir(&full).unwrap();
+    fs::write(full.join("mine"), "x").unwrap();
+    let inside = desk.workspace.layout().dot().join("backup");
+    for place in [dest, full.clone(), inside, desk.workspace.root().to_owned()] {
+        let refused = desk.workspace.backup(&place, false, &desk.env, &|_| ());
+        assert!(matches!(refused, Err(EngineError::Refused(_))), "{}: {refused:?}", place.display());
+    }
+    let empty = restore_backup(&full, &desk.dir.path().join("r"), &desk.env, &|_| ());
+    assert!(matches!(empty, Err(EngineError::Refused(_))) && ArtifactPath::root().is_root());
+}

@@ -1,0 +1,323 @@
+//! Processes that share one store: who may change an address when others die, stop, and come back.
+//!
+//! A peer is this very program, which runs the one test [`serve`] and does what its standard input says.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::UNIX_EPOCH;
+
+use leasehold::blobs::{
+    BlobError, BlobStore, DiskParts, DiskSettings, DiskStore, Faults, MemoryStamps, Step, digest_of,
+};
+use leasehold::clock::SystemClock;
+use leasehold::ids::SystemIds;
+use leasehold::model::Digest;
+
+use crate::kernel::{self, NameEvents};
+
+/// Before each answer, since the test runner prints too.
+const MARK: &str = "peer: ";
+/// Tells a peer where the store is.
+const PLACE: &str = "LEASEHOLD_TEST_STORE";
+/// How long these stores wait for a lock: a third of what a dead holder that isn't ours would cost.
+const WAIT_MS: i64 = 20_000;
+
+fn store(root: &Path) -> DiskStore {
+    let parts = DiskParts {
+        settings: DiskSettings { lock_wait_ms: WAIT_MS, ..DiskSettings::default() },
+        stamps: Arc::new(MemoryStamps::default()),
+        ids: Arc::new(SystemIds),
+        clock: Arc::new(SystemClock::new().unwrap()),
+    };
+    DiskStore::create(&root.join("objects"), &root.join("staging"), &parts).unwrap()
+}
+
+fn put(store: &DiskStore, text: &str) -> Result<Digest, BlobError> {
+    store.put(&mut text.as_bytes()).map(|(digest, _)| digest)
+}
+
+/// A directory for a store, whose locks can be looked at.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        fs::create_dir_all(place.locks()).unwrap();
+        place
+    }
+
+    fn root(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn locks(&self) -> PathBuf {
+        self.root().join("objects/.locks")
+    }
+
+    fn locked(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.locks()).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    /// Lets all locks be as old as if nobody had touched them for long.
+    fn let_locks_end(&self) {
+        for name in self.locked() {
+            File::open(self.locks().join(name)).unwrap().set_modified(UNIX_EPOCH).unwrap();
+        }
+    }
+}
+
+/// A process that uses the store.
+struct Peer {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    fn start(place: &Place) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["sharing::serve", "--exact", "--ignored", "--nocapture"])
+            .env(PLACE, place.root())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, input, output }
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
+    }
+
+    fn hear(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "the peer ended");
+            if let Some(at) = line.find(MARK) {
+                return line[at + MARK.len()..].trim_end().to_owned();
+            }
+        }
+    }
+
+    /// Starts something that stops when it has taken so many locks.
+    fn begin(&mut self, what: &str, locks: usize) {
+        self.say(&format!("{what} {locks}"));
+        assert_eq!(self.hear(), "paused");
+    }
+
+    fn signal(&self, signal: i32) {
+        kernel::kill(i32::try_from(self.child.id()).unwrap(), signal);
+    }
+
+    /// Kills it, and waits until it is dead.
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Stops in the middle of a change, with a lock in hand, until a line comes.
+struct PauseAt {
+    locks: AtomicUsize,
+}
+
+impl Faults for PauseAt {
+    fn before(&self, _step: Step) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn after(&self, step: Step) -> io::Result<()> {
+        if step == Step::NameLock && self.locks.fetch_sub(1, Ordering::SeqCst) == 1 {
+            answer("paused");
+            io::stdin().read_line(&mut String::new())?;
+        }
+        Ok(())
+    }
+}
+
+fn answer(line: &str) {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{MARK}{line}").unwrap();
+    out.flush().unwrap();
+}
+
+/// A peer's side: `put TEXT LOCKS`, `remove TEXT LOCKS`, `backup LOCKS`, `rounds COUNT`.
+#[test]
+#[ignore = "other tests run it in a process of its own"]
+fn serve() {
+    let root = PathBuf::from(std::env::var_os(PLACE).unwrap());
+    let mut line = String::new();
+    while io::stdin().read_line(&mut line).unwrap() > 0 {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let locks = AtomicUsize::new(words.last().unwrap().parse().unwrap());
+        let done = match words[..] {
+            ["rounds", count] => rounds(&store(&root), count.parse().unwrap()),
+            ["put", text, _] => put(&paused(&root, locks), text).map(|_| true),
+            ["remove", text, _] => paused(&root, locks).remove(&digest_of(text.as_bytes()), None),
+            ["backup", _] => {
+                paused(&root, locks).begin_backup().and_then(|lease| lease.finish()).map(|()| true)
+            }
+            _ => panic!("{line}"),
+        };
+        answer(&match done {
+            Ok(done) => done.to_string(),
+            Err(BlobError::LockLost { .. }) => "lost".to_owned(),
+            Err(error) => format!("{error:?}"),
+        });
+        line.clear();
+    }
+}
+
+fn paused(root: &Path, locks: AtomicUsize) -> DiskStore {
+    store(root).with_faults(Arc::new(PauseAt { locks }))
+}
+
+/// Puts one address again and again, and asks for its removal, which each fresh mtime forbids.
+fn rounds(store: &DiskStore, count: usize) -> Result<bool, BlobError> {
+    for _ in 0..count {
+        let digest = put(store, "contended")?;
+        if store.remove(&digest, Some(0))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Eight processes at one address, which a dead one had locked: none fails, and nothing is left.
+#[test]
+fn processes_contend_for_one_address() {
+    let place = Place::new();
+    let digest = digest_of(b"contended");
+    let lock = place.locks().join(format!("{digest}.lock"));
+    fs::write(&lock, "rust:token/2").unwrap();
+    place.let_locks_end();
+    let mut peers: Vec<Peer> = (0..8).map(|_| Peer::start(&place)).collect();
+    peers.iter_mut().for_each(|peer| peer.say("rounds 6"));
+    for peer in &mut peers {
+        assert_eq!(peer.hear(), "true");
+    }
+    assert_eq!(place.locked(), Vec::<String>::new());
+    let store = store(place.root());
+    assert!(store.is_whole(&digest).unwrap());
+}
+
+/// What one reclaim and the change after it do to `.locks`, in order: as a live peer expects it.
+#[test]
+fn a_reclaim_is_the_peers_dance() {
+    let place = Place::new();
+    let lock = format!("{}.lock", digest_of(b"text"));
+    fs::write(place.locks().join(&lock), "rust:token/2 é").unwrap();
+    place.let_locks_end();
+    let mut events = NameEvents::watch(&place.locks());
+    put(&store(place.root()), "text").unwrap();
+    let seen = events.take();
+    let token = seen.iter().find_map(|event| event.strip_prefix(&format!("MOVED_TO {lock}.stale-")));
+    let token = token.unwrap_or_else(|| panic!("{seen:?}"));
+    assert!(token.starts_with("lh-"), "{token}");
+    let expected = [
+        format!("CREATE {lock}.reclaim-rust_token_2__"),
+        format!("MOVED_FROM {lock}"),
+        format!("MOVED_TO {lock}.stale-{token}"),
+        format!("DELETE {lock}.stale-{token}"),
+        format!("DELETE {lock}.reclaim-rust_token_2__"),
+        format!("CREATE {lock}"),
+        format!("DELETE {lock}"),
+    ];
+    assert_eq!(seen, expected);
+}
+
+/// The gate is held around each change of the marker and each removal, and never longer.
+#[test]
+fn the_gate_is_there_for_moments() {
+    let place = Place::new();
+    let store = store(place.root());
+    let digest = put(&store, "text").unwrap();
+    let gate = [".backup-lease-gate.lock"; 2].map(str::to_owned);
+    let gate = [format!("CREATE {}", gate[0]), format!("DELETE {}", gate[1])];
+    let mut events = NameEvents::watch(&place.locks());
+    let mut objects = NameEvents::watch(&place.root().join("objects"));
+    let lease = store.begin_backup().unwrap();
+    assert_eq!((events.take(), objects.take()), (gate.to_vec(), vec!["CREATE .backup-lease".to_owned()]));
+    assert!(!store.remove(&digest, None).unwrap());
+    let lock = format!("{digest}.lock");
+    let removal = [vec![format!("CREATE {lock}")], gate.to_vec(), vec![format!("DELETE {lock}")]].concat();
+    assert_eq!(events.take(), removal);
+    lease.finish().unwrap();
+    assert_eq!((events.take(), objects.take()), (gate.to_vec(), vec!["DELETE .backup-lease".to_owned()]));
+    assert!(store.remove(&digest, None).unwrap());
+    assert_eq!(events.take(), removal);
+}
+
+/// A process that is killed with a lock, the gate or a marker in hand holds nobody up: not even for the 20 s that these
+/// stores would wait.
+#[test]
+fn what_a_killed_process_held_is_free_at_once() {
+    let place = Place::new();
+    let store = store(place.root());
+    put(&store, "text").unwrap();
+    for (what, locks) in
+        [("put text", 1), ("remove text", 1), ("remove text", 2), ("backup", 1), ("backup", 2)]
+    {
+        let mut peer = Peer::start(&place);
+        peer.begin(what, locks);
+        assert!(!place.locked().is_empty() || what == "backup", "{what}");
+        peer.kill();
+        let digest = put(&store, "text").unwrap();
+        assert!(store.remove(&digest, None).unwrap(), "{what} {locks}");
+        put(&store, "text").unwrap();
+        assert_eq!(place.locked(), Vec::<String>::new(), "{what} {locks}");
+    }
+}
+
+/// A process that is stopped, and wakes when its lock is another's, changes nothing.
+#[test]
+fn a_holder_that_wakes_too_late_changes_nothing() {
+    let place = Place::new();
+    let store = store(place.root());
+    let digest = digest_of(b"text");
+    // A put that would bring back what was removed meanwhile; it has its lock and has not yet renamed.
+    let mut peer = Peer::start(&place);
+    peer.begin("put text", 1);
+    peer.signal(libc::SIGSTOP);
+    place.let_locks_end();
+    assert!(!store.remove(&digest, None).unwrap(), "nothing is there yet");
+    peer.signal(libc::SIGCONT);
+    peer.say("");
+    assert_eq!(peer.hear(), "lost");
+    assert!(!store.has(&digest).unwrap());
+
+    // A removal that would take away what was put again meanwhile; it has both of its locks.
+    put(&store, "text").unwrap();
+    peer.begin("remove text", 2);
+    peer.signal(libc::SIGSTOP);
+    place.let_locks_end();
+    put(&store, "text").unwrap();
+    peer.signal(libc::SIGCONT);
+    peer.say("");
+    assert_eq!(peer.hear(), "lost");
+    assert!(store.is_whole(&digest).unwrap());
+
+    // A backup during which a blob was removed.
+    peer.begin("backup", 2);
+    peer.signal(libc::SIGSTOP);
+    File::open(place.root().join("objects/.backup-lease")).unwrap().set_modified(UNIX_EPOCH).unwrap();
+    place.let_locks_end();
+    assert!(store.remove(&digest, None).unwrap());
+    peer.signal(libc::SIGCONT);
+    peer.say("");
+    assert_eq!(peer.hear(), "lost");
+    assert_eq!(place.locked(), Vec::<String>::new());
+}
