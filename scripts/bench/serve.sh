@@ -17,20 +17,31 @@ make_blobs() {
     done
 }
 
-# Starts nginx as one process on the blobs of DIR; sets NGINX to where it listens.
+# Prints the number of the process that a background call of as_principal started: $! is a shell that waits for it.
+child_of() {
+    local i
+    for ((i = 0; i < 200; i++)); do
+        pgrep -P "$1" && return 0
+        sleep 0.05
+    done
+    die "a server doesn't start"
+}
+
+# Starts nginx, with a worker for each processor, on the blobs of DIR; sets NGINX to where it listens.
 start_nginx() {
-    local objects=$1 dir=$1.nginx port=$((20000 + RANDOM % 10000))
+    local objects=$1 dir=$1.nginx port=$((20000 + RANDOM % 10000)) user=
+    [ "${PRINCIPAL:-self}" = user ] || ! is_root || user="user root root;"
     principal_dir "$dir"
     cat >"$dir/nginx.conf" <<END
-daemon off; master_process off; pid $dir/pid; error_log $dir/error.log; events {}
+daemon off; worker_processes auto; $user pid $dir/pid; error_log $dir/error.log; events {}
 http {
     access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000;
     client_body_temp_path $dir/t; proxy_temp_path $dir/t; fastcgi_temp_path $dir/t; uwsgi_temp_path $dir/t; scgi_temp_path $dir/t;
     server { listen 127.0.0.1:$port; location ~ "^/cas/((..).{62})\$" { alias $objects/\$2/\$1; } }
 }
 END
-    as_principal /usr/sbin/nginx -e "$dir/error.log" -p "$dir" -c "$dir/nginx.conf" 2>/dev/null &
-    track_pid $!
+    as_principal /usr/sbin/nginx -e "$dir/error.log" -p "$dir" -c "$dir/nginx.conf" >/dev/null 2>&1 &
+    track_pid "$(child_of $!)"
     NGINX=http://127.0.0.1:$port
     wait_for_answer "$NGINX/cas/none"
 }
@@ -38,7 +49,7 @@ END
 # Starts `leasehold serve` on the blobs of DIR, with no stamp yet; sets SERVE and SERVE_PID.
 start_serve() {
     as_principal "$LEASEHOLD" serve --objects "$1" --listen 127.0.0.1:0 >"$WORK/serve.out" 2>"$WORK/serve.err" &
-    SERVE_PID=$!
+    SERVE_PID=$(child_of $!)
     track_pid "$SERVE_PID"
     local i
     for ((i = 0; i < 200; i++)); do
@@ -79,7 +90,7 @@ END
 
 bench_serve() {
     local objects=$1/objects run
-    need_packages nginx-light:/usr/sbin/nginx wrk:wrk curl:curl
+    need_packages nginx-light:/usr/sbin/nginx wrk:wrk curl:curl procps:pgrep
     make_blobs "$objects"
     start_nginx "$objects"
     for ((run = 1; run <= RUNS; run++)); do

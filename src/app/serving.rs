@@ -16,9 +16,6 @@ use crate::engine::Environment;
 use crate::serve::{Patience, ServeOptions, Server, Source, Tokens};
 use crate::sys;
 
-/// Where files of a bare directory are that aren't blobs yet: no name of two hexadecimal digits, so that nobody who
-/// shares the directory takes it for blobs.
-const STAGING: &str = ".staging";
 /// How long what is broken off at the end may take to notice.
 const RUNTIME_END: Duration = Duration::from_secs(2);
 
@@ -49,8 +46,7 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
 
 fn bare_store(objects: &Path, environment: &Environment) -> Result<DiskStore> {
     let stamps = Arc::new(MemoryStamps::default());
-    let staging = objects.join(STAGING);
-    DiskStore::create(objects, &staging, &environment.store_parts(DiskSettings::default(), stamps))
+    DiskStore::bare(objects, &environment.store_parts(DiskSettings::default(), stamps))
         .map_err(|source| AppError::Objects { path: objects.to_owned(), source })
 }
 

@@ -428,7 +428,7 @@ pub struct ServeArgs {
     /// Which workspace.
     #[command(flatten)]
     pub workspace: WorkspaceArgs,
-    /// Serve a bare directory of blobs, which is made if it is missing, instead of a workspace
+    /// Serve a bare directory of blobs instead of a workspace; the first upload makes it if it is missing
     #[arg(long, value_name = "DIR", conflicts_with = "workspace")]
     pub objects: Option<PathBuf>,
     /// Where to listen; port 0 is any free one. Another address than loopback needs a token

@@ -148,7 +148,7 @@ fn store_in(dir: &Path) -> DiskStore {
         ids: Arc::new(SystemIds),
         clock: Arc::new(SystemClock::new().unwrap()),
     };
-    DiskStore::create(&dir.join("objects"), &dir.join("objects/.staging"), &parts).unwrap()
+    DiskStore::bare(&dir.join("objects"), &parts).unwrap()
 }
 
 fn request(line: &str, headers: &str, body: &[u8]) -> Vec<u8> {
