@@ -13,6 +13,7 @@ pub(crate) fn holds<S: BlobStore>(make: impl Fn() -> S) {
     putting_twice_is_putting_once(&make());
     what_is_not_there_is_missing(&make());
     missing_digests_come_in_the_order_asked(&make());
+    each_get_begins_anew(&make());
     a_source_that_fails_stores_nothing(&make());
     a_source_may_read_in_any_pieces(&make());
     many_threads_may_put_and_get_the_same_bytes(&make());
@@ -66,6 +67,16 @@ fn missing_digests_come_in_the_order_asked(store: &dyn BlobStore) {
     let (one, two) = (digest_of(b"1"), digest_of(b"2"));
     assert_eq!(store.find_missing(&[two, stored, one, two]).unwrap(), [two, one]);
     assert_eq!(store.find_missing(&[]).unwrap(), []);
+}
+
+fn each_get_begins_anew(store: &dyn BlobStore) {
+    let (digest, _) = store.put(&mut &b"read twice"[..]).unwrap();
+    let mut begun = store.get(&digest).unwrap();
+    begun.read_exact(&mut [0; 4]).unwrap();
+    assert_eq!(read(store, &digest), b"read twice");
+    let mut rest = Vec::new();
+    begun.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b" twice");
 }
 
 fn a_source_that_fails_stores_nothing(store: &dyn BlobStore) {
