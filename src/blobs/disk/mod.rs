@@ -33,7 +33,7 @@ use self::publish::Candidate;
 use self::steps::{DIR_MODE, Steps};
 use super::hashing::{BUFFER_BYTES, Hasher, fill};
 use super::locks::Locks;
-use super::{BlobError, BlobStore, Faults};
+use super::{Blob, BlobError, BlobStore, Faults};
 use crate::model::Digest;
 use crate::sys;
 
@@ -208,8 +208,10 @@ impl BlobStore for DiskStore {
         stored.map(|()| (candidate.digest, candidate.size))
     }
 
-    fn get(&self, digest: &Digest) -> Result<Box<dyn Read + Send>, BlobError> {
-        Ok(Box::new(self.open_verified(digest)?))
+    fn open(&self, digest: &Digest) -> Result<Blob, BlobError> {
+        let file = self.open_verified(digest)?;
+        let size = self.stamp_of(&file, digest)?.size;
+        Ok(Blob::of_file(Arc::new(file), size))
     }
 
     fn has(&self, digest: &Digest) -> Result<bool, BlobError> {
