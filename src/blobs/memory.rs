@@ -1,10 +1,10 @@
 use std::collections::HashMap;
-use std::io::{Cursor, Read};
+use std::io::Read;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use super::{BlobError, BlobStore, digest_of};
+use super::{Blob, BlobError, BlobStore, digest_of};
 use crate::model::Digest;
 
 /// Keeps blobs in memory, for tests of what stands above.
@@ -20,10 +20,10 @@ impl BlobStore for MemoryStore {
         Ok((digest, size))
     }
 
-    fn get(&self, digest: &Digest) -> Result<Box<dyn Read + Send>, BlobError> {
+    fn open(&self, digest: &Digest) -> Result<Blob, BlobError> {
         let blobs = self.0.read();
         let bytes = blobs.get(digest).ok_or(BlobError::Missing { digest: *digest })?;
-        Ok(Box::new(Cursor::new(Arc::clone(bytes))))
+        Ok(Blob::of_memory(Arc::clone(bytes)))
     }
 
     fn has(&self, digest: &Digest) -> Result<bool, BlobError> {

@@ -3,6 +3,8 @@
 //! A blob is at its address only after its bytes were synced, and is read only after it was verified. Nothing here
 //! writes through the inode of a blob, and only an explicit sweep removes one.
 
+mod blob;
+mod combined;
 mod disk;
 mod error;
 mod faults;
@@ -11,6 +13,7 @@ mod http;
 mod locks;
 mod memory;
 mod parallel;
+mod pausing;
 
 #[cfg(test)]
 pub(crate) mod contract;
@@ -18,6 +21,8 @@ pub(crate) mod contract;
 use std::collections::HashSet;
 use std::io::Read;
 
+pub use blob::{Blob, BlobReader};
+pub use combined::{CombinedSettings, CombinedStore, RemoteTally, Uploaded};
 pub use disk::{
     DiskCounts, DiskParts, DiskSettings, DiskStore, Durability, MemoryStamps, Note, Stamp, Stamps, Stored,
 };
@@ -27,6 +32,7 @@ pub use hashing::{Promised, WrongBytes, digest_of};
 pub use http::{HttpOptions, HttpStore};
 pub use locks::{BackupLease, Coordination};
 pub use memory::MemoryStore;
+pub use pausing::PausingStore;
 
 use crate::model::Digest;
 
@@ -37,8 +43,27 @@ pub trait BlobStore: Send + Sync {
     /// Bytes that are there already are verified, and replaced if they are corrupt.
     fn put(&self, source: &mut dyn Read) -> Result<(Digest, u64), BlobError>;
 
-    /// Opens a blob for reading; it is verified before the first byte is handed out.
-    fn get(&self, digest: &Digest) -> Result<Box<dyn Read + Send>, BlobError>;
+    /// Stores bytes whose digest and size the caller knows.
+    ///
+    /// # Errors
+    /// `Corrupt` if the source has other bytes: nothing is at the digest's address then that was not there before.
+    fn put_known(
+        &self,
+        digest: &Digest,
+        _size: u64,
+        mut source: Box<dyn Read + Send>,
+    ) -> Result<(), BlobError> {
+        let (found, _) = self.put(&mut source)?;
+        if found == *digest { Ok(()) } else { Err(BlobError::Corrupt { digest: *digest, found }) }
+    }
+
+    /// Opens a blob; it is verified before the first byte is handed out.
+    fn open(&self, digest: &Digest) -> Result<Blob, BlobError>;
+
+    /// Opens a blob for reading, verified as by [`open`](Self::open).
+    fn get(&self, digest: &Digest) -> Result<Box<dyn Read + Send>, BlobError> {
+        Ok(Box::new(self.open(digest)?.reader()))
+    }
 
     /// Whether a blob is at this address. Nothing is read: a corrupt one is there, too.
     fn has(&self, digest: &Digest) -> Result<bool, BlobError>;

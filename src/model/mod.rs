@@ -3,6 +3,7 @@
 mod attrs;
 mod content;
 mod digest;
+mod download;
 mod globs;
 mod ident;
 mod lease;
@@ -13,6 +14,7 @@ mod scratch;
 pub use attrs::{Attrs, Kind, Timestamp};
 pub use content::{Content, Entry, Layer, Scratch, VersionInfo};
 pub use digest::{Digest, ParseDigestError};
+pub use download::DownloadPolicy;
 pub use globs::{GlobError, NameGlobs, PathGlobs};
 pub use ident::{
     ArtifactId, ChangeNumber, CheckoutId, Generation, Holder, HolderPart, HolderPartError, Ino,

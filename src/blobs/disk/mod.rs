@@ -46,7 +46,7 @@ use self::steps::Steps;
 use super::faults::Faults;
 use super::hashing::BUFFER_BYTES;
 use super::locks::Locks;
-use super::{BlobError, BlobStore};
+use super::{Blob, BlobError, BlobStore};
 use crate::model::Digest;
 use crate::sys;
 
@@ -168,10 +168,11 @@ impl BlobStore for DiskStore {
         stored.map(|()| (candidate.digest, candidate.size))
     }
 
-    fn get(&self, digest: &Digest) -> Result<Box<dyn Read + Send>, BlobError> {
+    fn open(&self, digest: &Digest) -> Result<Blob, BlobError> {
         let file = self.open_verified(digest)?;
         self.counts.note_get();
-        Ok(Box::new(file))
+        let size = self.stamp_of(&file, digest)?.size;
+        Ok(Blob::of_file(Arc::new(file), size))
     }
 
     fn has(&self, digest: &Digest) -> Result<bool, BlobError> {

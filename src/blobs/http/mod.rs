@@ -28,7 +28,7 @@ use reqwest::header::CONTENT_LENGTH;
 use self::exchange::{Operation, declared_length};
 use self::spool::Spool;
 use super::hashing::uninterrupted;
-use super::{BlobError, BlobStore, TransportFault};
+use super::{Blob, BlobError, BlobStore, TransportFault};
 use crate::clock::Clock;
 use crate::model::Digest;
 
@@ -105,11 +105,17 @@ impl BlobStore for HttpStore {
             uninterrupted(|| source.read(buffer)).map_err(|source| BlobError::Source { source })
         })?;
         self.upload(&spool)?;
-        Ok((spool.digest, spool.size))
+        Ok((spool.digest, spool.blob.size()))
     }
 
-    fn get(&self, digest: &Digest) -> Result<Box<dyn Read + Send>, BlobError> {
-        Ok(Box::new(self.download(digest)?.reader()))
+    /// Streams the bytes, unless they go in chunks: a request whose source fails is broken off before the last of
+    /// them, so that a server which doesn't verify gets no whole blob either.
+    fn put_known(&self, digest: &Digest, size: u64, source: Box<dyn Read + Send>) -> Result<(), BlobError> {
+        self.upload_known(digest, size, source)
+    }
+
+    fn open(&self, digest: &Digest) -> Result<Blob, BlobError> {
+        Ok(self.download(digest)?.blob)
     }
 
     fn has(&self, digest: &Digest) -> Result<bool, BlobError> {

@@ -8,9 +8,9 @@ use reqwest::header::{CONTENT_RANGE, CONTENT_TYPE, RANGE};
 
 use super::HttpStore;
 use super::exchange::{Operation, declared_length, of_source, plain_number};
-use super::spool::{Range, Spool};
-use crate::blobs::BlobError;
+use super::spool::Spool;
 use crate::blobs::hashing::{Promised, uninterrupted};
+use crate::blobs::{BlobError, BlobReader};
 use crate::model::Digest;
 
 /// Up to how many bytes a body is sent from memory.
@@ -38,12 +38,8 @@ enum Step {
 }
 
 impl HttpStore {
-    /// Uploads bytes whose digest and size are known, streaming them unless they go in chunks.
-    ///
-    /// # Errors
-    /// `Corrupt` if the source has other bytes: the request is broken off before the last of them, so that a server
-    /// which doesn't verify gets no whole blob either. `Source` if it can't be read.
-    pub fn put_known(
+    /// Uploads bytes whose digest and size are known.
+    pub(super) fn upload_known(
         &self,
         digest: &Digest,
         size: u64,
@@ -61,12 +57,12 @@ impl HttpStore {
 
     pub(super) fn upload(&self, spool: &Spool) -> Result<(), BlobError> {
         let operation = self.begin_upload();
-        if self.goes_in_chunks(spool.size)
+        if self.goes_in_chunks(spool.blob.size())
             && let Chunked::Done = self.send_in_chunks(&operation, spool)?
         {
             return Ok(());
         }
-        self.send_whole(&operation, &spool.digest, body_of(spool.reader())?)
+        self.send_whole(&operation, &spool.digest, body_of(spool.blob.reader())?)
     }
 
     fn begin_upload(&self) -> Operation<'_> {
@@ -95,13 +91,13 @@ impl HttpStore {
             return Ok(Chunked::Done);
         }
         let Some(mut offset) = self.kept_so_far(operation, spool)? else { return Ok(Chunked::SendWhole) };
-        while offset < spool.size {
-            let chunk = self.options.chunk_bytes.unwrap_or(u64::MAX).min(spool.size - offset);
+        while offset < spool.blob.size() {
+            let chunk = self.options.chunk_bytes.unwrap_or(u64::MAX).min(spool.blob.size() - offset);
             let end = offset + chunk;
             match self.send_part(operation, spool, offset, chunk)? {
                 // Never backwards, or a hostile server would keep us for ever.
                 Step::More(kept) => offset = kept.filter(|kept| *kept > offset).unwrap_or(end),
-                Step::Complete if end == spool.size => offset = end,
+                Step::Complete if end == spool.blob.size() => offset = end,
                 Step::Complete | Step::Unsupported => return Ok(Chunked::SendWhole),
             }
         }
@@ -112,18 +108,18 @@ impl HttpStore {
     /// Whether the server shows a blob of the right length.
     fn shows_whole(&self, operation: &Operation<'_>, spool: &Spool) -> Result<bool, BlobError> {
         let response = operation.send(self.client.head(self.url_of(&spool.digest)))?;
-        Ok(operation.presence(&response)? && declared_length(&response) == Some(spool.size))
+        Ok(operation.presence(&response)? && declared_length(&response) == Some(spool.blob.size()))
     }
 
     /// Up to which offset an earlier upload came; none if the server doesn't take chunks.
     fn kept_so_far(&self, operation: &Operation<'_>, spool: &Spool) -> Result<Option<u64>, BlobError> {
-        let range = format!("bytes */{}", spool.size);
+        let range = format!("bytes */{}", spool.blob.size());
         let request = self.put_request(&spool.digest).header(CONTENT_RANGE, range).body(Vec::new());
         let response = operation.send(request)?;
         if response.status() == StatusCode::NOT_FOUND {
             return Ok(Some(0));
         }
-        Ok(match step(operation, &response, spool.size)? {
+        Ok(match step(operation, &response, spool.blob.size())? {
             Step::More(kept) => Some(kept.unwrap_or(0)),
             Step::Complete | Step::Unsupported => None,
         })
@@ -136,11 +132,11 @@ impl HttpStore {
         start: u64,
         length: u64,
     ) -> Result<Step, BlobError> {
-        let range = format!("bytes {start}-{}/{}", start + length - 1, spool.size);
-        let body = body_of(spool.range(start, length))?;
+        let range = format!("bytes {start}-{}/{}", start + length - 1, spool.blob.size());
+        let body = body_of(spool.blob.range(start, length))?;
         let request = self.put_request(&spool.digest).header(CONTENT_RANGE, range).body(body);
         let response = operation.send_bytes(request, &spool.digest)?;
-        step(operation, &response, spool.size)
+        step(operation, &response, spool.blob.size())
     }
 }
 
@@ -161,7 +157,7 @@ fn kept(response: &Response) -> Option<u64> {
     plain_number(range.strip_prefix("bytes=0-")?).map(|last| last + 1)
 }
 
-fn body_of(mut range: Range) -> Result<Body, BlobError> {
+fn body_of(mut range: BlobReader) -> Result<Body, BlobError> {
     let length = range.length();
     if length > FROM_MEMORY_BYTES {
         return Ok(Body::sized(range, length));
