@@ -255,7 +255,12 @@ impl Workspace {
     pub fn objects(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let mut objects = Vec::new();
         for fan in fs::read_dir(self.dot("objects")).unwrap() {
-            for file in fs::read_dir(fan.unwrap().path()).unwrap() {
+            let fan = fan.unwrap();
+            // Locks and the like are no blobs.
+            if fan.file_name().len() != 2 {
+                continue;
+            }
+            for file in fs::read_dir(fan.path()).unwrap() {
                 let path = file.unwrap().path();
                 let bytes = fs::read(&path).unwrap();
                 objects.push((path, bytes));
