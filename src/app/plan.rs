@@ -79,12 +79,12 @@ impl MountPlan {
     }
 }
 
-/// Tells early and in full what `Workspace::begin_mount` will decide. A daemon whose mount is gone already is about to
-/// end, and is waited for.
+/// Tells early and in full what `Workspace::begin_mount` will decide. A daemon whose mount is gone already, or that was
+/// killed a moment ago, is about to end, and is waited for.
 fn refuse_mounted(workspace: &Workspace, holder: &Holder) -> Result<()> {
     for _ in 0..ENDING_ATTEMPTS {
         match workspace.live_mount(holder)? {
-            Some(mount) if read_mounts()?.on(&mount.mountpoint).is_none() => {
+            Some(mount) if read_mounts()?.on(&mount.mountpoint).is_none() || is_dead(&mount.mountpoint) => {
                 workspace.clock().sleep(ENDING_PAUSE)
             }
             _ => break,

@@ -98,9 +98,10 @@ fn absent_or_error(error: io::Error) -> io::Result<Option<Vec<u8>>> {
     if error.raw_os_error() == Some(libc::ENODATA) { Ok(None) } else { Err(error) }
 }
 
-/// Whether an error says that the daemon of a mount is gone (`ENOTCONN`).
+/// Whether an error says that the daemon of a mount is gone: `ENOTCONN`, or `ECONNABORTED` for what was being asked when
+/// it went (`fuse_abort_conn` in the kernel).
 pub fn is_dead_mount(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::ENOTCONN)
+    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
 }
 
 /// The path as the kernel takes it; an inner NUL is refused.
