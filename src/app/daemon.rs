@@ -85,12 +85,22 @@ fn mount_and_serve(
         vfs,
         mounted,
     };
+    share(&workspace)?;
     tracing::info!(holder = %plan.holder, mountpoint = %plan.mountpoint.display(), "mounted");
     if let Some(readiness) = readiness.take() {
         readiness.report_ready();
     }
     daemon.serve(causes);
+    workspace.end_sharing();
     Ok(guard.end()?)
+}
+
+/// Keeps the shared store up to date, in a thread that nobody waits for: it may wait for a server, and what it does not
+/// finish is done by the next mount.
+fn share(workspace: &Arc<Workspace>) -> Result<()> {
+    let workspace = Arc::clone(workspace);
+    let thread = thread::Builder::new().name("share".into()).spawn(move || workspace.keep_shared());
+    thread.map(drop).map_err(|source| AppError::Setup { doing: "start a thread", source })
 }
 
 fn vfs_options(plan: &MountPlan) -> VfsOptions {
