@@ -65,9 +65,10 @@ impl Catalog {
         self.read(|conn| Ok(one(conn, "count unshared changes", &sql, [], read)?.unwrap_or_default()))
     }
 
-    /// Notes why the shared store could not be brought up to date, or that it could (none).
+    /// Notes why the shared store can't be brought up to date, or that it could (none); one that goes on keeps its time.
     pub fn set_share_failure(&self, failure: Option<(Timestamp, &str)>) -> Result<()> {
-        if failure.is_none() && self.share_failure()?.is_none() {
+        let known = self.share_failure()?.map(|(_, text)| text);
+        if known.as_deref() == failure.map(|(_, text)| text) {
             return Ok(());
         }
         self.write(Durability::Grouped, |tx| {
@@ -78,7 +79,7 @@ impl Catalog {
         })
     }
 
-    /// When and why the shared store could not be brought up to date, unless it could be since.
+    /// Since when and why the shared store can't be brought up to date, unless it could be at last.
     pub fn share_failure(&self) -> Result<Option<(Timestamp, String)>> {
         let sql = "SELECT at, text FROM share_failure";
         self.read(|conn| {

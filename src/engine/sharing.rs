@@ -36,7 +36,7 @@ pub struct ShareReport {
 pub struct SharingStatus {
     /// How much it is.
     pub unshared: Unshared,
-    /// When and why the shared store could not be brought up to date, in one line; none if it could at last.
+    /// Since when and why the shared store can't be brought up to date, in one line; none if it could at last.
     pub failure: Option<(Timestamp, String)>,
 }
 
@@ -122,7 +122,9 @@ impl Workspace {
         let (workspace, done) = (Arc::clone(self), Arc::<(Mutex<bool>, Condvar)>::default());
         let (end_ms, ended) = (deadline_ms(self, remote.upload_timeout()), Arc::clone(&done));
         let body = move || {
-            workspace.share_logged(&|| workspace.now().boot_ms < end_ms);
+            workspace.share_or_failure(&|| workspace.now().boot_ms < end_ms);
+            // The last one to drop it closes the catalog.
+            drop(workspace);
             *ended.0.lock() = true;
             ended.1.notify_all();
         };
@@ -135,24 +137,27 @@ impl Workspace {
         }
     }
 
-    fn share_logged(&self, goes_on: &dyn Fn() -> bool) {
+    /// Shares, and tells why not everything is.
+    fn share_or_failure(&self, goes_on: &dyn Fn() -> bool) -> Option<String> {
         match self.share(goes_on) {
-            Ok(Some(ShareReport { failure: Some(failure), .. })) => {
-                tracing::warn!(failure, "not everything is shared");
-            }
-            Ok(_) => {}
-            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "can't share changes"),
+            Ok(report) => report?.failure,
+            Err(error) => Some(error.to_string()),
         }
     }
 
     /// Keeps the shared store up to date, and under the policy `all` this one, until [`end_sharing`](Self::end_sharing);
     /// for a thread of a mount.
     pub fn keep_shared(&self) {
-        let Some(remote) = self.remote() else { return };
+        let Some(remote) = self.remote().filter(|_| !self.is_archived()) else { return };
         let goes_on = || !remote.has_ended();
-        let mut has_fetched = false;
+        let (mut has_fetched, mut known) = (false, None);
         loop {
-            self.share_logged(&goes_on);
+            let failure = self.share_or_failure(&goes_on);
+            // Once, not every ten seconds.
+            if let Some(reason) = failure.as_ref().filter(|_| failure != known) {
+                tracing::warn!(reason, "not everything is shared");
+            }
+            known = failure;
             has_fetched = has_fetched || self.prefetch(&goes_on);
             if !remote.wait_until_due(RETRY) {
                 return;
@@ -173,7 +178,7 @@ impl Workspace {
     fn prefetch(&self, goes_on: &dyn Fn() -> bool) -> bool {
         let is_wanted =
             self.policy().remote.as_ref().is_some_and(|remote| remote.policy == DownloadPolicy::All);
-        if !is_wanted || self.is_archived() {
+        if !is_wanted {
             return true;
         }
         let missing = match self.missing_of_head() {
