@@ -1,6 +1,7 @@
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ const BUSY_ATTEMPTS: u32 = 50;
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// How long the kernel may take to end the session of a mount that is gone.
 const SESSION_END: Duration = Duration::from_secs(5);
+/// How long the thread that shares may take to end.
+const SHARING_END: Duration = Duration::from_secs(2);
 /// How long tasks of the runtime may take to end.
 const RUNTIME_END: Duration = Duration::from_secs(2);
 
@@ -85,12 +88,41 @@ fn mount_and_serve(
         vfs,
         mounted,
     };
+    let sharing = Sharing::start(&workspace)?;
     tracing::info!(holder = %plan.holder, mountpoint = %plan.mountpoint.display(), "mounted");
     if let Some(readiness) = readiness.take() {
         readiness.report_ready();
     }
     daemon.serve(causes);
+    workspace.end_sharing();
+    sharing.wait_shortly();
     Ok(guard.end()?)
+}
+
+/// A thread that keeps the shared store up to date. It may be waiting for a server when the mount ends; what it does
+/// not finish is done by the next mount.
+struct Sharing(std::sync::mpsc::Receiver<()>);
+
+impl Sharing {
+    fn start(workspace: &Arc<Workspace>) -> Result<Self> {
+        let (workspace, (ends, ended)) = (Arc::clone(workspace), std::sync::mpsc::channel());
+        let body = move || {
+            workspace.keep_shared();
+            // The last one to drop it closes the catalog.
+            drop(workspace);
+            drop(ends);
+        };
+        let thread = thread::Builder::new().name("share".into()).spawn(body);
+        thread.map_err(|source| AppError::Setup { doing: "start a thread", source })?;
+        Ok(Self(ended))
+    }
+
+    /// Waits for the end of the thread, unless that takes long.
+    fn wait_shortly(self) {
+        if self.0.recv_timeout(SHARING_END) == Err(RecvTimeoutError::Timeout) {
+            tracing::info!("ended though the shared store had not answered yet");
+        }
+    }
 }
 
 fn vfs_options(plan: &MountPlan) -> VfsOptions {

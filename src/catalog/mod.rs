@@ -25,6 +25,7 @@ mod roots;
 mod rows;
 mod saves;
 mod schema;
+mod shared;
 mod stamps;
 mod unsynced;
 mod view;
@@ -53,6 +54,7 @@ pub use publish::StagedSave;
 pub use revert::RevertedItem;
 pub use roots::{Reference, WorkId};
 pub use saves::{AttrChange, Save, Saved};
+pub use shared::Unshared;
 pub use stamps::StampRow;
 pub use unsynced::UnsyncedSave;
 

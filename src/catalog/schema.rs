@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::error::{CatalogError, doing};
 
 /// The migrations, oldest first.
-const MIGRATIONS: &[&str] = &[FIRST, UNSYNCED_SAVES, COLLECTOR];
+const MIGRATIONS: &[&str] = &[FIRST, UNSYNCED_SAVES, COLLECTOR, SHARING];
 
 const FIRST: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -225,6 +225,18 @@ CREATE TABLE work (
   pid         INTEGER NOT NULL,
   start_ticks INTEGER NOT NULL,
   started     INTEGER NOT NULL
+) STRICT;
+";
+
+/// What a shared store is known to have, and why it could not be brought up to date at last.
+const SHARING: &str = "
+ALTER TABLE change ADD COLUMN shared INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX change_unshared ON change (number) WHERE shared = 0;
+
+CREATE TABLE share_failure (
+  id   INTEGER PRIMARY KEY CHECK (id = 1),
+  at   INTEGER NOT NULL,
+  text TEXT NOT NULL
 ) STRICT;
 ";
 

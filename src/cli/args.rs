@@ -147,6 +147,17 @@ pub struct FsckArgs {
     pub format: FormatArgs,
 }
 
+/// The arguments of `share`.
+#[derive(Debug, Args)]
+pub struct ShareArgs {
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
 /// The arguments of `rescue`.
 #[derive(Debug, Args)]
 pub struct RescueArgs {

@@ -124,6 +124,10 @@ pub enum Command {
     /// Safe while mounted and in use. What the backup has already is not copied again, and a backup that was cut short
     /// goes on where it was.
     Backup(BackupArgs),
+    /// Upload to the shared store what it lacks of what was checked in
+    ///
+    /// A mount does so by itself, and `checkin` where nothing is mounted. Fails if something could not be uploaded.
+    Share(ShareArgs),
     /// Make a workspace of a backup
     ///
     /// Every byte is verified on the way.
@@ -196,6 +200,8 @@ mod tests {
             "leasehold gc",
             "leasehold gc --grace 14d --dry-run -w ws --json",
             "leasehold fsck --repair",
+            "leasehold share",
+            "leasehold share -w ws --json",
             "leasehold rescue ws",
             "leasehold backup dest --verify -w ws",
             "leasehold restore-backup src ws",

@@ -128,6 +128,17 @@ pub enum CommandError {
         /// Why.
         reason: String,
     },
+    /// Something could not be uploaded to the shared store.
+    #[error("{}: not everything is shared: {reason}", workspace.display())]
+    Unshared {
+        /// The workspace.
+        workspace: PathBuf,
+        /// Why, in one line.
+        reason: String,
+    },
+    /// There is no shared store to upload to.
+    #[error("{}: no shared store is configured; set [remote] in .leasehold/config.toml", .0.display())]
+    NoRemote(PathBuf),
     /// A file can't be used.
     #[error("{}: can't {doing}", path.display())]
     File {

@@ -56,6 +56,7 @@ pub(super) fn run(args: &ImportArgs, context: &Context, out: &mut dyn Write) -> 
         bar.update(progress.files, progress.total_files, Some(progress.bytes))
     })?;
     drop(bar);
+    site.workspace.share_shortly();
     let form = ImportForm::of(&report);
     Printer::new(out, args.common.format.json).print(&form, |out| print_report(out, &report))?;
     Ok(())

@@ -29,6 +29,7 @@ mod restore;
 mod revert;
 mod save_as;
 mod settle;
+mod share;
 mod status;
 mod store;
 mod umount;
@@ -64,6 +65,7 @@ pub fn run(command: &Command, context: &Context, out: &mut dyn Write) -> Result<
         Command::Recovered(args) => recovered::run(args, context, out),
         Command::Gc(args) => gc::run(args, context, out),
         Command::Fsck(args) => fsck::run(args, context, out),
+        Command::Share(args) => share::run(args, context, out),
         Command::Rescue(args) => rescue::run(args, context, out),
         Command::Backup(args) => backup::run(args, context, out),
         Command::RestoreBackup(args) => backup::restore(args, context, out),

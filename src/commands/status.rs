@@ -6,7 +6,7 @@ use super::output::{Printer, human_size, letter, table, time_left};
 use super::place::Context;
 use crate::cli::StatusArgs;
 use crate::config::duration_text;
-use crate::engine::{DraftStatus, LeaseStatus, RecoveryCopy, StatusReport};
+use crate::engine::{DraftStatus, LeaseStatus, RecoveryCopy, SharingStatus, StatusReport, Unshared};
 use crate::model::{ArtifactPath, Instant};
 
 /// Shows what a checkout changed and holds.
@@ -33,6 +33,7 @@ fn human(out: &mut dyn Write, report: &StatusReport, now: Instant, quiet_ms: i64
     )?;
     let problems: Vec<_> = report.problems.iter().map(|problem| vec![problem.clone()]).collect();
     section(out, "problems", &problems)?;
+    sharing(out, report.sharing.as_ref())?;
     if report.scratch > 0 {
         writeln!(out, "scratch files: {}", report.scratch)?;
     }
@@ -46,6 +47,19 @@ fn head(out: &mut dyn Write, report: &StatusReport) -> io::Result<()> {
     let reads = mount.reads.as_ref().map_or_else(String::new, |reads| format!(", {reads} reads"));
     let mountpoint = one_line(&mount.mountpoint.display().to_string());
     writeln!(out, "{holder} on {mountpoint} (process {}{reads}), {change}", mount.pid)
+}
+
+/// What is not in the shared store yet; nothing if all is, and there is no failure to tell.
+fn sharing(out: &mut dyn Write, status: Option<&SharingStatus>) -> io::Result<()> {
+    let Some(SharingStatus { unshared, failure }) = status else { return Ok(()) };
+    if unshared.changes > 0 {
+        let Unshared { changes, blobs, bytes } = unshared;
+        writeln!(out, "not shared yet: {changes} changes, {blobs} blobs, {}", human_size(*bytes))?;
+    }
+    if let Some((at, text)) = failure {
+        writeln!(out, "sharing failed at {}: {}", at.to_rfc3339(), one_line(text))?;
+    }
+    Ok(())
 }
 
 /// Prints a headed list; nothing if there is nothing.
@@ -143,6 +157,10 @@ mod tests {
             leases: vec![LeaseStatus { path: None, lease, live: true }],
             provisional: vec![ArtifactPath::parse("x.part").unwrap()],
             scratch: 2,
+            sharing: Some(SharingStatus {
+                unshared: Unshared { changes: 1, blobs: 2, bytes: 2048 },
+                failure: Some((now.wall, "no\nconnection".into())),
+            }),
             ..StatusReport::default()
         };
         let mut out = Vec::new();
@@ -153,6 +171,8 @@ mod tests {
              drafts:\n  M!*  a/b.docx  on v3  2.00 KiB\n  D    c         on v3  2.00 KiB\n\
              names that may be temporary, left out until untouched for 1m30s (`leasehold add PATH` takes one at once):\n  x.part\n\
              leases:\n  thread:1  bob@desk  2026-11-30T00:53:20Z  1m30s left\n\
+             not shared yet: 1 changes, 2 blobs, 2.00 KiB\n\
+             sharing failed at 2026-11-30T00:53:20Z: no\\x0aconnection\n\
              scratch files: 2\n"
         );
     }

@@ -48,6 +48,16 @@ pub enum ConfigError {
         #[source]
         source: DurationError,
     },
+    /// The table `[remote]` can't be used; its values are never repeated.
+    #[error("{}:{line}: [remote] can't be used: {problem}", path.display())]
+    Remote {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong, in constant words.
+        problem: &'static str,
+    },
     /// A list of globs can't be used.
     #[error("{}:{line}: \"{key}\" has no usable globs", path.display())]
     Globs {

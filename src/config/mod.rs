@@ -3,11 +3,13 @@
 mod duration;
 mod error;
 mod policy;
+mod remote;
 mod template;
 
 pub use duration::{DurationError, MAX_DURATION_MS, duration_text, parse_duration_ms};
 pub use error::{ConfigError, SyntaxFault};
 pub use policy::{CloseDurability, ListXattrs, Policy, UnresolvedWriter};
+pub use remote::Remote;
 pub use template::DEFAULT_CONFIG_TOML;
 
 use std::fs::File;
@@ -38,6 +40,7 @@ pub struct Config {
     documents: Option<Spanned<Vec<String>>>,
     live: Option<Spanned<Vec<String>>>,
     on_first_write: Option<Spanned<Vec<String>>>,
+    remote: Option<remote::RemoteConfig>,
 }
 
 impl Config {
@@ -80,6 +83,7 @@ impl Config {
                 default.on_first_write,
                 |globs| PathGlobs::new(&globs),
             )?,
+            remote: self.remote.map(|remote| remote.resolve(source)).transpose()?,
         })
     }
 
@@ -163,8 +167,24 @@ impl Source<'_> {
 
     fn syntax(&self, error: toml::de::Error) -> ConfigError {
         let at = error.span().map_or(0, |span| span.start);
+        if self.is_in_remote(at) {
+            // The parser's own words may repeat a value.
+            return self.remote(at, "it takes \"url\", a text, and the keys that FORMAT.md names");
+        }
         let (path, line, key) = (self.path.to_owned(), self.line(at), self.key(at));
         ConfigError::Syntax { path, line, key, source: SyntaxFault(Box::new(error)) }
+    }
+
+    fn remote(&self, at: usize, problem: &'static str) -> ConfigError {
+        ConfigError::Remote { path: self.path.to_owned(), line: self.line(at), problem }
+    }
+
+    /// Whether a byte offset lies in the table `[remote]`, or in what stands in its place.
+    fn is_in_remote(&self, offset: usize) -> bool {
+        let (table, _) = DeTable::parse_recoverable(self.text);
+        let begun = table.get_ref().iter().filter(|(key, _)| key.span().start <= offset);
+        let last = begun.max_by_key(|(key, _)| key.span().start);
+        last.is_some_and(|(key, _)| key.get_ref() == "remote")
     }
 
     /// The line of a byte offset, from 1.

@@ -1,5 +1,6 @@
 use serde::Deserialize;
 
+use super::Remote;
 use crate::model::{NameGlobs, PathGlobs, ScratchRules};
 
 /// When a save that was acknowledged by close(2) or rename(2) survives a power cut.
@@ -60,6 +61,8 @@ pub struct Policy {
     pub quiet_ms: i64,
     /// What becomes of an ended lease whose writer is not known to have stopped.
     pub unresolved_writer: UnresolvedWriter,
+    /// A shared store behind that of the workspace.
+    pub remote: Option<Remote>,
 }
 
 /// Files of SQLite and HDF5: both write in place and recover by themselves.
@@ -78,6 +81,7 @@ impl Default for Policy {
             on_first_write: PathGlobs::new::<&str>(&[]).expect("BUG: no glob must compile"),
             quiet_ms: 30_000,
             unresolved_writer: UnresolvedWriter::default(),
+            remote: None,
         }
     }
 }

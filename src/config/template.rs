@@ -15,6 +15,7 @@ pub static DEFAULT_CONFIG_TOML: LazyLock<String> = LazyLock::new(|| {
     push_list(&mut text, "documents", DOCUMENTS);
     text.push_str(LIVE_TEXT);
     writeln!(text, "# live = {LIVE:?}").expect("BUG: a String takes any text");
+    text.push_str(REMOTE_TEXT);
     text
 });
 
@@ -75,6 +76,22 @@ const DOCUMENTS_TEXT: &str = r##"
 const LIVE_TEXT: &str = r##"
 ## Documents that applications edit in place, with a journal of their own: a crash leaves the draft as it would leave
 ## the file on a local disk, instead of going back to the last save.
+"##;
+
+/// The keys have two marks: a table that is there needs an address, and there is no default one.
+const REMOTE_TEXT: &str = r##"
+## A store elsewhere that others share (`leasehold serve`, or any HTTP cache of Bazel's kind): what is not here is read
+## from there, and what is checked in is uploaded. The address is https, or http to this machine. The token is sent as
+## a bearer token; its file is for its owner alone, and a relative path begins where this file is.
+## policy: what is kept of what comes from there. "all": what is read, and ahead of that all that the head tree names.
+## "toplevel": what is read. "minimal": nothing.
+## [remote]
+## url = "https://cache.example/team"
+## token_file = "token"
+## policy = "all"
+## upload_timeout = "60s"
+## download_timeout = "60s"
+## write_back_timeout = "60s"
 "##;
 
 fn push_list(text: &mut String, key: &str, globs: &[KnownGlob]) {

@@ -4,7 +4,7 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{ArtifactPath, Name, NameClass};
+use crate::model::{ArtifactPath, DownloadPolicy, Name, NameClass};
 
 fn parse(text: &str) -> Result<Policy, ConfigError> {
     Config::parse(Path::new("config.toml"), text)
@@ -157,5 +157,67 @@ proptest! {
     ) {
         let _ = parse(&text);
         let _ = parse(&format!("{key} = {value}"));
+    }
+}
+
+#[test]
+fn a_remote_store_is_read_with_its_defaults() {
+    let remote = |text: &str| parse(text).unwrap().remote.unwrap();
+    let given = remote("[remote]\nurl = 'https://a'");
+    let default = Remote {
+        url: "https://a".into(),
+        token: None,
+        policy: DownloadPolicy::All,
+        upload_timeout_ms: 60_000,
+        download_timeout_ms: 60_000,
+        write_back_timeout_ms: 60_000,
+    };
+    assert_eq!(given, default);
+    let text = "remote = {url = 'https://a', policy = 'minimal', upload_timeout = '2s', download_timeout = '3s', write_back_timeout = '1d'}";
+    let (policy, times) = (DownloadPolicy::Minimal, (2_000, 3_000, 86_400_000));
+    let (upload_timeout_ms, download_timeout_ms, write_back_timeout_ms) = times;
+    let expected =
+        Remote { policy, upload_timeout_ms, download_timeout_ms, write_back_timeout_ms, ..default.clone() };
+    assert_eq!(remote(text), expected);
+    let shown =
+        uncommented(&DEFAULT_CONFIG_TOML.replace("## [remote]", "# [remote]").replace("## url", "# url"));
+    assert_eq!(remote(&shown).policy, DownloadPolicy::All, "the template's table is a table");
+}
+
+/// Whatever is wrong is told with its line, and neither an address nor a token with it.
+#[test]
+fn a_remote_store_that_cannot_be_used_is_refused_without_its_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = dir.path().join("sesame");
+    fs::write(&token, "sesame\n").unwrap();
+    let path = token.display();
+    let token_file = format!("[remote]\nurl = 'https://sesame'\ntoken_file = '{path}'");
+    let set_mode = |mode| fs::set_permissions(&token, fs::Permissions::from_mode(mode)).unwrap();
+    for mode in [0o640, 0o604, 0o620] {
+        set_mode(mode);
+        assert!(message(&token_file).contains(":3: "), "{}", message(&token_file));
+        assert!(!message(&token_file).contains("sesame"), "{}", message(&token_file));
+    }
+    set_mode(0o600);
+    let read = parse(&token_file).unwrap().remote.unwrap();
+    assert_eq!(read.token.as_deref(), Some("sesame"));
+    assert!(!format!("{read:?}").contains("sesame"), "{read:?}");
+    for (text, line) in [
+        ("[remote]", 1),
+        ("ttl = '1h'\nremote = 'https://sesame'", 2),
+        ("remote = ['https://sesame']", 1),
+        ("[remote]\nurl = ['https://sesame']", 2),
+        ("[remote]\nurl = 'https://sesame'\ntokn = 'sesame'", 3),
+        ("[remote]\nurl = 'https://sesame'\npolicy = 'sesame'", 3),
+        ("[remote]\nurl = 'https://sesame'\npolicy = {sesame = 1}", 3),
+        ("[remote]\nurl = 'https://sesame'\ntoken_file = '/nonexistent/sesame'", 3),
+        ("[remote]\nurl = 'https://sesame'\ntoken_file = '/'", 3),
+        ("[remote]\nurl = 'https://sesame'\nupload_timeout = '0s'", 3),
+        ("[remote]\nurl = 'https://sesame'\nupload_timeout = '2d'", 3),
+        ("[remote]\nurl = https://sesame", 2),
+    ] {
+        let message = message(text);
+        assert!(message.contains(&format!("config.toml:{line}: ")), "{text}: {message}");
+        assert!(!message.contains("sesame"), "{text}: {message}");
     }
 }

@@ -17,6 +17,7 @@ impl Workspace {
         let checked_in = self.check_in_published(actor, request, &drafts)?;
         self.wake();
         self.store_manifests();
+        self.note_share_due();
         let items = checked_in.items.iter();
         let items =
             items.map(|item| changed_item(item.before.clone(), item.after.clone(), item.version)).collect();

@@ -1,12 +1,15 @@
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::checkin::{sealed_save, selects};
-use super::publish::copy_file;
+use super::files::file_error;
+use super::publish::copy_open_file;
 use super::{
     CheckInReport, CheckInRequest, CheckoutOps, EngineError, RecoveryCopy, RecoveryMeta, Result,
     RevertReport, Sealed, SettleReport, StatusReport, Workspace,
 };
-use crate::blobs::BlobStore;
 use crate::catalog::{Actor, DraftInfo, NewEntry, Place, Save};
 use crate::model::{
     ArtifactPath, Attrs, CheckoutId, Content, Digest, Entry, Generation, Holder, Kind, Lease, Scratch, Seq,
@@ -47,7 +50,9 @@ impl CheckoutOps for Detached {
     }
 
     fn check_in(&self, request: &CheckInRequest) -> Result<CheckInReport> {
-        self.workspace.check_in(&self.actor(), request).map(|(report, _)| report)
+        let (report, _) = self.workspace.check_in(&self.actor(), request)?;
+        self.workspace.share_shortly();
+        Ok(report)
     }
 
     fn revert(&self, paths: &[ArtifactPath]) -> Result<RevertReport> {
@@ -93,6 +98,17 @@ impl Detached {
 
     fn refusal(&self, path: &ArtifactPath, error: crate::catalog::CatalogError) -> EngineError {
         self.workspace.refusal(Some(self.checkout), path, error)
+    }
+}
+
+/// Opens the file of a draft; none, with an error in the log, if it is gone.
+fn open_draft(path: &Path) -> Result<Option<File>> {
+    match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            tracing::error!(path = %path.display(), "the bytes of a draft are gone");
+            Ok(None)
+        }
+        opened => opened.map(Some).map_err(file_error("open", path)),
     }
 }
 
@@ -157,19 +173,13 @@ impl Workspace {
         let copy = self.layout().staging().join(name.to_string());
         let source = match content {
             Content::None | Content::Target(_) => return Ok(None),
-            Content::Staged(file) => self.layout().staging().join(file),
-            Content::Direct(file) => self.layout().scratch().join(file),
-            Content::Blob(digest) => {
-                // Reading verifies: a corrupt blob must not become a recovery copy in silence.
-                self.blobs().get(digest)?;
-                self.blobs().path_of(digest)
-            }
+            Content::Staged(file) => open_draft(&self.layout().staging().join(file))?,
+            Content::Direct(file) => open_draft(&self.layout().scratch().join(file))?,
+            // Verified: a corrupt blob must not become a recovery copy in silence.
+            Content::Blob(digest) => Some(self.open_blob(digest)?),
         };
-        if !source.exists() {
-            tracing::error!(path = %source.display(), "the bytes of a draft are gone");
-            return Ok(None);
-        }
-        copy_file(&source, &copy)?;
+        let Some(source) = source else { return Ok(None) };
+        copy_open_file(&source, &copy)?;
         if copy.metadata().is_ok_and(|metadata| metadata.len() == 0) {
             return super::files::remove_file(&copy).map(|()| None);
         }

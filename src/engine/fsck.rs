@@ -81,7 +81,7 @@ impl Workspace {
     /// With `repair` what is not whole is fetched from the other store, if there is one, and lost manifests are made
     /// again.
     pub fn fsck(&self, repair: bool, progress: &dyn Fn(FsckProgress)) -> Result<FsckReport> {
-        let source: Option<&dyn BlobStore> = None;
+        let source = self.remote().filter(|_| repair).map(|remote| remote.store().shared());
         if repair {
             self.renew_manifests()?;
         }

@@ -1,7 +1,6 @@
 use std::io::Read;
 
 use super::{Action, ChangedItem, EngineError, LogEntry, LoggedItem, Result, Workspace};
-use crate::blobs::BlobStore;
 use crate::catalog::{ChangeRecord, ChangeRecordItem};
 use crate::model::{ArtifactPath, Content, VersionInfo, VersionNumber};
 
@@ -19,7 +18,7 @@ impl Workspace {
     /// its target.
     pub fn read_version(&self, path: &ArtifactPath, number: Option<VersionNumber>) -> Result<Box<dyn Read>> {
         match self.version_at(path, number)?.content {
-            Content::Blob(digest) => Ok(self.blobs().get(&digest)?),
+            Content::Blob(digest) => Ok(Box::new(self.open_blob(&digest)?)),
             Content::Target(target) => Ok(Box::new(std::io::Cursor::new(target))),
             Content::None | Content::Staged(_) | Content::Direct(_) => {
                 Err(EngineError::Refused(format!("{path}: is a directory; name a file")))

@@ -115,6 +115,8 @@ pub struct StatusReport {
     pub recovered: Vec<RecoveryCopy>,
     /// What failed in the background and wants attention, a line each.
     pub problems: Vec<String>,
+    /// What the shared store is not known to have; none where none is configured.
+    pub sharing: Option<super::SharingStatus>,
 }
 
 /// A mount, for people.

@@ -82,8 +82,12 @@ fn file_name(path: &Path) -> Option<String> {
 
 /// Copies a file's bytes to a new file of mode 0600; shares the blocks where the filesystem can.
 pub(super) fn copy_file(from: &Path, to: &Path) -> Result<()> {
-    let source = File::open(from).map_err(file_error("open", from))?;
-    let copy = || sys::copy_bytes(&source, &sys::create_private(to)?, u64::MAX);
+    copy_open_file(&File::open(from).map_err(file_error("open", from))?, to)
+}
+
+/// As [`copy_file`], from an open file.
+pub(super) fn copy_open_file(source: &File, to: &Path) -> Result<()> {
+    let copy = || sys::copy_bytes(source, &sys::create_private(to)?, u64::MAX);
     copy().map_err(|error| {
         // A part of the bytes is worth nothing; the disk may be full.
         let _ = fs::remove_file(to);

@@ -28,6 +28,7 @@ impl Workspace {
             scratch: self.in_catalog(self.catalog().scratch_count(checkout))?,
             recovered: self.recovered_of(holder)?,
             problems: self.problems_of(checkout, holder, under)?,
+            sharing: self.sharing_status()?,
         })
     }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::files::{check_filesystem, file_error};
+use super::remote::RemoteStore;
 use super::stamps::CatalogStamps;
 use super::{EngineError, Layout, Result, init};
 use crate::blobs::{DiskParts, DiskSettings, DiskStore, Faults, Stamps};
@@ -38,7 +39,8 @@ pub struct Workspace {
     layout: Layout,
     policy: Policy,
     catalog: Arc<Catalog>,
-    blobs: DiskStore,
+    blobs: Arc<DiskStore>,
+    remote: Option<RemoteStore>,
     archived: bool,
     env: Environment,
 }
@@ -92,13 +94,18 @@ impl Workspace {
         let catalog = Arc::new(catalog);
         let stamps = Arc::new(CatalogStamps(catalog.clone()));
         let parts = env.store_parts(settings, stamps);
-        let blobs = DiskStore::open(&layout.objects(), &layout.staging(), &parts)?;
-        Ok(Self { layout, policy, catalog, blobs, archived, env: env.clone() })
+        let blobs = Arc::new(DiskStore::open(&layout.objects(), &layout.staging(), &parts)?);
+        // Nothing can be made on an archive, nor is anything kept there.
+        let spool = if archived { std::env::temp_dir() } else { layout.staging() };
+        let remote = policy.remote.as_ref();
+        let remote = remote.map(|remote| RemoteStore::open(remote, &blobs, spool, &env.clock)).transpose()?;
+        Ok(Self { layout, policy, catalog, blobs, remote, archived, env: env.clone() })
     }
 
     /// The same workspace, whose store fails as `faults` says; for tests.
     pub fn with_store_faults(self, faults: Arc<dyn Faults>) -> Self {
-        Self { blobs: self.blobs.with_faults(faults), ..self }
+        let blobs = Arc::into_inner(self.blobs).expect("BUG: faults are for a store that nobody else has");
+        Self { blobs: Arc::new(blobs.with_faults(faults)), ..self }
     }
 
     /// The workspace's directory, absolute and without symlinks.
@@ -139,6 +146,11 @@ impl Workspace {
     pub(super) fn another_store(&self, settings: DiskSettings) -> Result<DiskStore> {
         let parts = self.env.store_parts(settings, Arc::new(CatalogStamps(self.catalog.clone())));
         Ok(DiskStore::open(&self.layout.objects(), &self.layout.staging(), &parts)?)
+    }
+
+    /// The shared store behind the bytes, if one is configured.
+    pub(super) fn remote(&self) -> Option<&RemoteStore> {
+        self.remote.as_ref()
     }
 
     /// The clock.

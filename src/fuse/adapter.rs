@@ -24,7 +24,7 @@ use super::decode::{caller, file_attr, file_type, ino, open_request, rename_mode
 use super::pool::Pool;
 use crate::model::{Ino, Name};
 use crate::sys::FsStats;
-use crate::vfs::{Handle, NodeAttr, OpenRequest, Opened, SetAttr, Vfs, VfsError};
+use crate::vfs::{Handle, NodeAttr, OpenRequest, Opened, Pace, SetAttr, Vfs, VfsError};
 
 /// How long the kernel may trust a name or attributes: as good as for ever, since the notifier tells it of every
 /// change that didn't come through the mount.
@@ -70,11 +70,17 @@ pub(super) struct Shared {
 pub(super) struct Adapter {
     shared: Arc<Shared>,
     pool: Pool,
+    /// For what waits for a shared store: however many do, they keep nobody else waiting.
+    far_pool: Pool,
 }
 
 impl Adapter {
-    pub(super) fn new(shared: Arc<Shared>, slow_threads: usize) -> io::Result<Self> {
-        Ok(Self { shared, pool: Pool::start(slow_threads)? })
+    pub(super) fn new(shared: Arc<Shared>, slow_threads: usize, far_threads: usize) -> io::Result<Self> {
+        Ok(Self {
+            shared,
+            pool: Pool::start("slow", slow_threads)?,
+            far_pool: Pool::start("far", far_threads)?,
+        })
     }
 
     fn vfs(&self) -> &Vfs {
@@ -93,6 +99,30 @@ impl Adapter {
         self.pool.run(move || answer(operation, reply, |reply| call(&shared, reply), send));
     }
 
+    /// Answers at once, or from the pool that is for calls of this pace.
+    fn at_pace<R: Reply + Send + 'static, T, E: Into<Refusal>>(
+        &self,
+        pace: Pace,
+        operation: &'static str,
+        reply: R,
+        call: impl FnOnce(&Shared, &mut R) -> Result<T, E> + Send + 'static,
+        send: impl FnOnce(R, T) + Send + 'static,
+    ) {
+        match pace {
+            Pace::AtOnce => answer(operation, reply, |reply| call(&self.shared, reply), send),
+            Pace::Slow => self.later(operation, reply, call, send),
+            Pace::Elsewhere => {
+                let shared = Arc::clone(&self.shared);
+                self.far_pool.run(move || answer(operation, reply, |reply| call(&shared, reply), send));
+            }
+        }
+    }
+
+    /// Asks the vfs how long a call may take; should that panic, the call is made where it does least harm.
+    fn pace(&self, operation: &'static str, ask: impl FnOnce(&Vfs) -> Pace) -> Pace {
+        contain(operation, || ask(self.vfs())).unwrap_or(Pace::Slow)
+    }
+
     /// Answers from the pool if the vfs says that the call may be slow, else at once.
     fn sooner_or_later<R: Reply + Send + 'static, T, E: Into<Refusal>>(
         &self,
@@ -102,11 +132,8 @@ impl Adapter {
         call: impl FnOnce(&Shared, &mut R) -> Result<T, E> + Send + 'static,
         send: impl FnOnce(R, T) + Send + 'static,
     ) {
-        if may_block {
-            self.later(operation, reply, call, send);
-        } else {
-            answer(operation, reply, |reply| call(&self.shared, reply), send);
-        }
+        let pace = if may_block { Pace::Slow } else { Pace::AtOnce };
+        self.at_pace(pace, operation, reply, call, send);
     }
 
     /// Asks the vfs whether a call may be slow; should that panic, the call is made where it does least harm.
@@ -264,12 +291,13 @@ impl Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let caller = caller(request);
+        let (caller, node) = (caller(request), ino(node));
         let change = SetAttr { mode, uid, gid, size, atime: atime.map(set_time), mtime: mtime.map(set_time) };
         let call = move |shared: &Shared, _: &mut _| {
-            shared.vfs.setattr(&caller, ino(node), &change, handle.map(|handle| Handle(handle.0)))
+            shared.vfs.setattr(&caller, node, &change, handle.map(|handle| Handle(handle.0)))
         };
-        self.sooner_or_later(size.is_some_and(|size| size > 0), "setattr", reply, call, send_attr);
+        let pace = self.pace("setattr", |vfs| vfs.setattr_pace(node, &change));
+        self.at_pace(pace, "setattr", reply, call, send_attr);
     }
 
     fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
@@ -351,7 +379,7 @@ impl Filesystem for Adapter {
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (caller, node, wanted) = (caller(request), ino(node), open_request(flags));
-        let may_block = self.may_block("open", |vfs| vfs.open_may_block(node, &wanted));
+        let pace = self.pace("open", |vfs| vfs.open_pace(node, &wanted));
         let call = move |shared: &Shared, reply: &mut ReplyOpen| {
             let opened = shared.vfs.open(&caller, node, &wanted)?;
             let handle = opened.handle;
@@ -361,7 +389,7 @@ impl Filesystem for Adapter {
             }
             Ok::<_, Refusal>(admitted)
         };
-        self.sooner_or_later(may_block, "open", reply, call, send_opened);
+        self.at_pace(pace, "open", reply, call, send_opened);
     }
 
     fn create(

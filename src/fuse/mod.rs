@@ -33,6 +33,8 @@ const SUBTYPE: &str = "leasehold";
 
 /// How many threads answer slow calls: as many large saves are published at a time.
 const SLOW_THREADS: usize = 8;
+/// How many threads answer calls that wait for a shared store; they wait, and take nothing but memory.
+const FAR_THREADS: usize = 16;
 
 /// Where and how to mount.
 #[derive(Debug, Clone)]
@@ -129,7 +131,7 @@ pub fn mount(vfs: Arc<Vfs>, options: MountOptions) -> Result<Mounted, FuseError>
     let mountpoint =
         given.canonicalize().map_err(|source| FuseError::Mountpoint { mountpoint: given, source })?;
     let shared = Arc::new(Shared { vfs, backings: BackingTable::default(), ended: AtomicBool::new(false) });
-    let adapter = Adapter::new(Arc::clone(&shared), SLOW_THREADS).map_err(threads)?;
+    let adapter = Adapter::new(Arc::clone(&shared), SLOW_THREADS, FAR_THREADS).map_err(threads)?;
     let session = Session::new(adapter, &mountpoint, &config(&options))
         .map_err(|error| FuseError::Mount { mountpoint: mountpoint.clone(), source: explain(error) })?;
     let notifier = NotifierThread::start(session.notifier()).map_err(threads)?;

@@ -36,12 +36,12 @@ struct State {
 }
 
 impl Pool {
-    /// Starts `threads` workers; fails if the system gives no more threads.
-    pub(super) fn start(threads: usize) -> io::Result<Self> {
+    /// Starts `threads` workers, named by what they are for; fails if the system gives no more threads.
+    pub(super) fn start(what: &str, threads: usize) -> io::Result<Self> {
         let mut pool = Self { queue: Arc::default(), workers: Vec::with_capacity(threads) };
         for number in 0..threads {
             let queue = Arc::clone(&pool.queue);
-            let name = format!("fuse-slow-{number}");
+            let name = format!("fuse-{what}-{number}");
             pool.workers.push(thread::Builder::new().name(name).spawn(move || queue.work())?);
         }
         Ok(pool)
@@ -94,7 +94,7 @@ mod tests {
     /// More panics than there are workers leave workers for the next job.
     #[test]
     fn a_panic_costs_no_worker() {
-        let pool = Pool::start(2).unwrap();
+        let pool = Pool::start("test", 2).unwrap();
         for _ in 0..5 {
             pool.run(|| panic!("BUG: provoked by the test"));
         }
@@ -106,7 +106,7 @@ mod tests {
     /// A caller gets on while all workers are busy, and nothing queued is lost when the pool ends.
     #[test]
     fn the_queue_never_blocks_and_is_finished_at_the_end() {
-        let pool = Pool::start(1).unwrap();
+        let pool = Pool::start("test", 1).unwrap();
         let (release, blocked) = channel::<()>();
         pool.run(move || assert!(blocked.recv().is_ok()));
         let done = Arc::new(AtomicUsize::new(0));

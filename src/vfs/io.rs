@@ -9,7 +9,7 @@ use super::error::io;
 use super::handles::OpenFile;
 use super::node::{Fate, Node, State};
 use super::saving::Closing;
-use super::{Caller, Handle, Io, OpenRequest, Opened, Result, Vfs, VfsError};
+use super::{Caller, Handle, Io, OpenRequest, Opened, Pace, Result, SetAttr, Vfs, VfsError};
 use crate::model::{Content, Ino, Kind, Scratch, Seq};
 use crate::sys;
 
@@ -34,14 +34,36 @@ impl Vfs {
         self.open_node(caller, &node, &request)
     }
 
-    /// Whether opening may take longer than a look at the catalog: it hashes a blob, or commits a lease.
-    pub fn open_may_block(&self, ino: Ino, request: &OpenRequest) -> bool {
-        let Ok(node) = self.node(ino) else { return false };
-        if request.write {
-            return !self.has_fresh_lease(&node);
+    /// How long opening may take: it hashes a blob, commits a lease, or waits for a shared store.
+    pub fn open_pace(&self, ino: Ino, request: &OpenRequest) -> Pace {
+        let Ok(node) = self.node(ino) else { return Pace::AtOnce };
+        let (content, is_open) = {
+            let state = node.lock();
+            (state.content.clone(), state.working.is_some() || state.file.is_some())
+        };
+        let slow_if = |slow| if slow { Pace::Slow } else { Pace::AtOnce };
+        match content {
+            Content::Blob(digest)
+                if !is_open && !request.truncate && self.workspace.is_blob_elsewhere(&digest) =>
+            {
+                Pace::Elsewhere
+            }
+            _ if request.write => slow_if(!self.has_fresh_lease(&node)),
+            Content::Blob(digest) => slow_if(self.workspace.blobs().needs_hashing(&digest).unwrap_or(true)),
+            _ => Pace::AtOnce,
         }
-        let content = node.lock().content.clone();
-        matches!(content, Content::Blob(digest) if self.workspace.blobs().needs_hashing(&digest).unwrap_or(true))
+    }
+
+    /// How long a change of attributes may take: a cut copies what it keeps.
+    pub fn setattr_pace(&self, ino: Ino, change: &SetAttr) -> Pace {
+        match change.size {
+            Some(size) if size > 0 => {
+                let request = OpenRequest { write: true, ..OpenRequest::default() };
+                let opening = self.open_pace(ino, &request);
+                if opening == Pace::Elsewhere { opening } else { Pace::Slow }
+            }
+            _ => Pace::AtOnce,
+        }
     }
 
     /// Opens a node after the checks of permission.
@@ -197,7 +219,7 @@ impl Vfs {
     fn open_version(&self, caller: &Caller, node: &Arc<Node>) -> Result<Opened> {
         let content = node.lock().content.clone();
         let file = match &content {
-            Content::Blob(digest) => Some(self.workspace.blobs().open_verified(digest)?),
+            Content::Blob(digest) => Some(self.workspace.open_blob(digest)?),
             _ => self
                 .open_content(node)?
                 .map(|file| file.try_clone())
@@ -262,7 +284,7 @@ impl Vfs {
             let layout = self.workspace.layout();
             let opened = match &content {
                 Content::Blob(digest) => {
-                    return Ok(Some(Arc::new(self.workspace.blobs().open_verified(digest)?)));
+                    return Ok(Some(Arc::new(self.workspace.open_blob(digest)?)));
                 }
                 Content::Staged(name) => File::open(layout.staging().join(name)),
                 Content::Direct(name) => {

@@ -111,6 +111,17 @@ pub struct OpenRequest {
     pub exclusive: bool,
 }
 
+/// How long a request may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// No longer than a look at the catalog.
+    AtOnce,
+    /// As long as the disk needs.
+    Slow,
+    /// As long as a shared store needs, which may be dead.
+    Elsewhere,
+}
+
 /// How the bytes of an open file travel.
 #[derive(Debug)]
 pub enum Io {

@@ -10,6 +10,7 @@ mod following;
 mod leases;
 mod lifetime;
 mod names;
+mod remote;
 mod renames;
 mod saves;
 mod scratch;

@@ -12,15 +12,20 @@ use crate::kernel;
 use crate::mounted::{PATIENCE, program, run, sha256};
 
 /// A server, ended when it is dropped.
-struct Serving {
+pub struct Serving {
     child: Child,
     address: String,
 }
 
 impl Serving {
     fn start(dir: &Path, args: &[&OsStr]) -> Self {
+        Self::start_at("127.0.0.1:0", dir, args)
+    }
+
+    /// Starts a server that listens at an address.
+    pub fn start_at(listen: &str, dir: &Path, args: &[&OsStr]) -> Self {
         let mut child = Command::new(program())
-            .args([OsStr::new("serve"), OsStr::new("--listen"), OsStr::new("127.0.0.1:0")])
+            .args(["serve", "--listen", listen])
             .args(args)
             .current_dir(dir)
             .env_remove("LEASEHOLD_WORKSPACE")
@@ -32,6 +37,11 @@ impl Serving {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim_end().strip_prefix("listening on http://").expect(&line).to_owned();
         Self { child, address }
+    }
+
+    /// Where it listens: address and port.
+    pub fn address(&self) -> &str {
+        &self.address
     }
 
     /// Sends one request, and returns its answer's status and body.
@@ -51,7 +61,7 @@ impl Serving {
     }
 
     /// Sends a signal, and returns the exit status.
-    fn end_by(&mut self, signal: i32) -> Option<i32> {
+    pub fn end_by(&mut self, signal: i32) -> Option<i32> {
         let pid = i32::try_from(self.child.id()).unwrap();
         kernel::kill(pid, signal);
         self.child.wait().unwrap().code()

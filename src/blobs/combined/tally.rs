@@ -22,6 +22,8 @@ pub struct RemoteTally {
     pub put_failures: u64,
     /// Blobs that were read from the shared store and could not be kept: `remote_failures{write_back}`.
     pub write_back_failures: u64,
+    /// Why the last upload was dropped.
+    pub last_put_failure: Option<String>,
 }
 
 /// What can be dropped.
@@ -72,6 +74,9 @@ impl Tallies {
 
     /// Counts a dropped transfer, and warns of it unless its operation was warned of in the last minute.
     pub(super) fn note_dropped(&self, what: Dropping, digest: &Digest, why: &Dropped) {
+        if what == Dropping::Put {
+            self.inner.lock().tally.last_put_failure = Some(why.to_string());
+        }
         if self.is_to_warn(what) {
             let operation = what.name();
             tracing::warn!(operation, %digest, error = why as &dyn Error, "a transfer was dropped");
@@ -112,7 +117,13 @@ mod tests {
         clock.advance_ms(1);
         assert_eq!([Dropping::Put, Dropping::Put, Dropping::WriteBack].map(warned), [true, false, true]);
         tallies.note_dropped(Dropping::Put, &digest_of(b""), &Dropped::Late);
-        let expected = RemoteTally { put_failures: 6, write_back_failures: 2, ..RemoteTally::default() };
+        let last_put_failure = Some("it took too long".to_owned());
+        let expected = RemoteTally {
+            put_failures: 6,
+            write_back_failures: 2,
+            last_put_failure,
+            ..RemoteTally::default()
+        };
         assert_eq!(tallies.read(), expected);
     }
 }

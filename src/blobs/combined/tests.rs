@@ -392,6 +392,8 @@ fn stored_read_and_dropped_are_counted() {
     assert!(pair.get(b"1").is_err());
     pair.set(Mode::Well, Mode::Failing);
     put(&*pair.store, b"2").unwrap();
-    let expected = RemoteTally { puts: 4, gets: 1, put_failures: 1, write_back_failures: 0 };
+    let last_put_failure = Some(Double::failure().to_string());
+    let expected =
+        RemoteTally { puts: 4, gets: 1, put_failures: 1, write_back_failures: 0, last_put_failure };
     assert_eq!(pair.store.tally(), expected);
 }

@@ -1,4 +1,4 @@
-use std::io::Write;
+use std::io::{Seek, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,6 +25,8 @@ impl Spool {
         loop {
             let count = read(&mut buffer)?;
             if count == 0 {
+                // For whoever takes the file itself.
+                file.rewind().map_err(BlobError::io("rewind a temporary file in", dir))?;
                 let size = hasher.bytes();
                 return Ok(Self { blob: Blob::of_file(Arc::new(file), size), digest: hasher.finish() });
             }

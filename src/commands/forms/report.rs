@@ -4,7 +4,7 @@ use super::text::{read_text, read_time};
 use super::{Form, FormError, HostPathForm, LeaseStatusForm, PathForm, all, read_all};
 use crate::engine::{
     Action, ChangedItem, CheckInReport, DraftStatus, LogEntry, LoggedItem, MountStatus, RecoveryCopy,
-    RevertReport, SettleReport, StatusReport,
+    RevertReport, SettleReport, SharingStatus, StatusReport, Unshared,
 };
 use crate::model::{ArtifactId, ArtifactPath, ChangeNumber, Kind, VersionNumber};
 
@@ -252,6 +252,42 @@ impl Form for RecoveryForm {
     }
 }
 
+/// What the shared store is not known to have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharingForm {
+    /// How many changes.
+    pub changes: u64,
+    /// How many blobs of theirs.
+    pub blobs: u64,
+    /// The bytes of those that versions name.
+    pub bytes: u64,
+    /// When the shared store could not be brought up to date; null if it could at last.
+    #[serde(default)]
+    pub failed_at: Option<String>,
+    /// Why.
+    #[serde(default)]
+    pub failure: Option<String>,
+}
+
+impl Form for SharingForm {
+    type Value = SharingStatus;
+
+    fn of(status: &SharingStatus) -> Self {
+        let Unshared { changes, blobs, bytes } = status.unshared;
+        let (failed_at, failure) = match &status.failure {
+            Some((at, text)) => (Some(at.to_rfc3339()), Some(text.clone())),
+            None => (None, None),
+        };
+        Self { changes, blobs, bytes, failed_at, failure }
+    }
+
+    fn read(self) -> Result<SharingStatus, FormError> {
+        let Self { changes, blobs, bytes, failed_at, failure } = self;
+        let failed_at = failed_at.map(|at| read_time(&at, "failed_at")).transpose()?;
+        Ok(SharingStatus { unshared: Unshared { changes, blobs, bytes }, failure: failed_at.zip(failure) })
+    }
+}
+
 /// What a checkout changed and holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusForm {
@@ -274,6 +310,9 @@ pub struct StatusForm {
     pub recovered: Vec<RecoveryForm>,
     /// What failed in the background.
     pub problems: Vec<String>,
+    /// What the shared store is not known to have; null where none is configured.
+    #[serde(default)]
+    pub sharing: Option<SharingForm>,
 }
 
 impl Form for StatusForm {
@@ -290,6 +329,7 @@ impl Form for StatusForm {
             scratch: report.scratch,
             recovered: all(&report.recovered),
             problems: report.problems.clone(),
+            sharing: report.sharing.as_ref().map(SharingForm::of),
         }
     }
 
@@ -304,6 +344,7 @@ impl Form for StatusForm {
             scratch: self.scratch,
             recovered: read_all(self.recovered)?,
             problems: self.problems,
+            sharing: self.sharing.map(Form::read).transpose()?,
         })
     }
 }
@@ -457,6 +498,10 @@ mod tests {
             provisional: vec![path(b"a.part")],
             scratch: 2,
             recovered: vec![copy],
+            sharing: Some(SharingStatus {
+                unshared: Unshared { changes: 1, blobs: 2, bytes: 3 },
+                failure: Some((Timestamp(1), "down".into())),
+            }),
             problems: vec!["a: check-in failed".into()],
         }
     }
