@@ -3,6 +3,7 @@ mod faults;
 mod imports;
 mod powercuts;
 mod recoveries;
+mod sharing;
 mod support;
 mod upkeep;
 mod workspaces;
