@@ -97,7 +97,7 @@ main() {
     parse_amount "${1:-60}"
     is_root || die "it makes and mounts filesystems: run this as root"
     clean_up_at_exit
-    need_packages e2fsprogs:mkfs.ext4 xfsprogs:xfs_io nbdkit:nbdkit libnbd-bin:nbdfuse fuse3:fusermount3 \
+    need_packages e2fsprogs:mkfs.ext4 xfsprogs:mkfs.xfs nbdkit:nbdkit libnbd-bin:nbdfuse fuse3:fusermount3 \
         python3:python3 strace:strace
     choose_filesystems
     open_fuse_device

@@ -570,7 +570,9 @@ impl Vfs {
 
     /// Makes the names of a directory survive a power cut, with what was saved under them.
     pub fn fsyncdir(&self, _ino: Ino) -> Result<()> {
-        self.sync_saves().map_err(VfsError::from)
+        self.publisher.drain();
+        self.publish_unsynced()?;
+        Ok(self.workspace.catalog().sync()?)
     }
 
     /// Sizes and free space of the filesystem that the workspace is on.

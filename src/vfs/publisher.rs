@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::Vfs;
+use super::{Vfs, VfsError};
 use crate::blobs::BlobError;
-use crate::engine::Sealed;
+use crate::engine::{EngineError, Sealed};
 use crate::model::{Content, Digest, Ino, Seq};
 
 /// How long a save waits for others that can share its barrier. With the time of a barrier it stays well below the
@@ -166,6 +166,25 @@ impl Vfs {
         Ok(())
     }
 
+    /// Publishes what the publisher could not, or did not come to: whoever asks wants to hear of failures.
+    pub(super) fn publish_unsynced(&self) -> super::Result<()> {
+        let left = self.workspace.catalog().unsynced_saves(self.checkout, self.now())?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        let _pause = self.publisher.pause();
+        let sealed = left.into_iter().map(|save| Sealed {
+            checkout: self.checkout,
+            artifact: save.artifact,
+            file: save.file,
+        });
+        let results = self.workspace.publish(&sealed.collect::<Vec<_>>()).map_err(not_published)?;
+        match results.into_iter().filter_map(std::result::Result::err).find(|error| !is_gone(error)) {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+
     /// Makes the saves of a batch blobs, but for those that a later save has replaced.
     fn publish(&self, batch: &[SealedSave]) {
         let batch: Vec<&SealedSave> = batch.iter().filter(|save| self.is_current(save)).collect();
@@ -214,6 +233,13 @@ impl Vfs {
             state.content = Content::Blob(digest);
             state.unsynced_since_ms = None;
         }
+    }
+}
+
+fn not_published(error: EngineError) -> VfsError {
+    match error {
+        EngineError::Catalog { source, .. } => source.into(),
+        other => VfsError::Io { doing: "publish a save", source: std::io::Error::other(other) },
     }
 }
 

@@ -7,7 +7,7 @@
 # OUT, a directory that is not cut, where the work makes a file `ready` and the cut is noted in `cut`, in seconds of
 # CLOCK_MONOTONIC. A round passes if `check` does and the filesystem is clean. KIND is one of
 #
-#   nologflush  what the filesystem has not sent to the disk is gone (FS_IOC_GOINGDOWN, xfs_io(8) `shutdown`)
+#   nologflush  what the filesystem has not sent to the disk is gone (FS_IOC_GOINGDOWN)
 #   logflush    the same, but its journal is written: names and sizes without their bytes
 #   volatile    a disk with a write-back cache loses all that was written since the last flush
 #
@@ -23,18 +23,20 @@ export MNT=$DIR/mnt OUT=$DIR/out FM=$DIR/fuse
 LOOP='' NBDKIT='' NBDFUSE='' WORKER='' RUNNING=''
 PASSED=0 FAILED=0
 
+# On the image as a file: for a block device mkfs.xfs and xfs_repair first ask every mount of the machine for its attributes,
+# dead ones too.
 make_filesystem() {
     case $FILESYSTEM in
-        ext4) mkfs.ext4 -q -F "$1" ;;
-        xfs) mkfs.xfs -q -f "$1" ;;
+        ext4) mkfs.ext4 -q -F "$IMAGE" ;;
+        xfs) mkfs.xfs -q -f "$IMAGE" ;;
         *) echo "unknown filesystem $FILESYSTEM" >&2 && return 1 ;;
     esac
 }
 
 check_filesystem() {
     case $FILESYSTEM in
-        ext4) e2fsck -fn "$1" ;;
-        xfs) xfs_repair -n "$1" ;;
+        ext4) e2fsck -fn "$IMAGE" ;;
+        xfs) xfs_repair -n -f "$IMAGE" ;;
     esac >"$OUT/fsck.log" 2>&1
 }
 
@@ -91,16 +93,22 @@ run() {
     return "$status"
 }
 
+has_ended() { ! kill -0 "$1"; }
+
 # Kills the work with all that it started.
 end_worker() {
     [ -n "$WORKER" ] || return 0
     kill -9 -- "-$WORKER" 2>/dev/null || true
-    wait "$WORKER" 2>/dev/null || true
+    force_mount
+    wait_until has_ended "$WORKER" || true
     WORKER=
 }
 
+# A daemon that was killed while the kernel waited for it, and it for the kernel, ends only when its mount is forced.
+force_mount() { ! is_mounted "$FM" || umount -f "$FM" 2>/dev/null || umount -l "$FM" || true; }
+
 release_mounts() {
-    ! is_mounted "$FM" || umount -l "$FM" || true
+    force_mount
     is_mounted "$MNT" || return 0
     wait_until umount "$MNT" || umount -l "$MNT"
 }
@@ -115,27 +123,36 @@ clean_up() {
     rm -f "$IMAGE"
 }
 
+# Notes the time and cuts. The filesystem is told by FS_IOC_GOINGDOWN (fs/xfs/libxfs/xfs_fs.h, and the same in
+# fs/ext4/ext4.h) and not by xfs_io(8), which asks every mount of the machine, too.
 cut_power() {
-    python3 -c 'import time; print(time.monotonic())' >"$OUT/cut"
-    case $KIND in
-        nologflush) xfs_io -x -c shutdown "$MNT" ;;
-        logflush) xfs_io -x -c 'shutdown -f' "$MNT" ;;
-        volatile) kill -9 "$NBDKIT" ;;
-    esac
+    python3 -c '
+import fcntl, os, signal, struct, sys, time
+out, kind, mount, disk = sys.argv[1:]
+FS_IOC_GOINGDOWN, FLAGS = 0x8004587D, {"logflush": 1, "nologflush": 2}
+root = os.open(mount, os.O_RDONLY)
+with open(f"{out}/cut", "w") as cut:
+    print(time.monotonic(), file=cut)
+if kind == "volatile":
+    os.kill(int(disk), signal.SIGKILL)
+else:
+    fcntl.ioctl(root, FS_IOC_GOINGDOWN, struct.pack("I", FLAGS[kind]))
+' "$OUT" "$KIND" "$MNT" "${NBDKIT:-0}"
 }
 
 # Works until the power is cut: the filesystem is unmounted then, and its disk is gone.
 work_until_cut() {
     local ms=$((SHORTEST_MS + (RANDOM * 32768 + RANDOM) % (LONGEST_MS - SHORTEST_MS + 1)))
-    start_disk && make_filesystem "$LOOP" && mount "$LOOP" "$MNT" || return 1
+    make_filesystem && start_disk && mount "$LOOP" "$MNT" || return 1
     run prepare || return 1
     sync -f "$MNT"
     setsid "${COMMAND[@]}" work >"$OUT/work.log" 2>&1 &
     WORKER=$!
+    disown
     wait_until [ -e "$OUT/ready" ] || return 1
     sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))" &
     wait $!
-    cut_power
+    cut_power || return 1
     end_worker
     release_mounts
     stop_disk
@@ -146,9 +163,8 @@ check_after_cut() {
     LOOP=$(losetup -f --show "$IMAGE") && mount "$LOOP" "$MNT" || return 1
     run check || status=1
     release_mounts
-    check_filesystem "$LOOP" || status=1
-    losetup -d "$LOOP"
-    LOOP=
+    stop_disk
+    check_filesystem || status=1
     return "$status"
 }
 
