@@ -297,6 +297,33 @@ impl Catalog {
         durability: Durability,
         body: impl FnOnce(&Transaction<'_>) -> Result<T>,
     ) -> Result<T> {
+        let done = self.write_unless(durability, body, || false)?;
+        Ok(done.expect("BUG: nothing speaks against the commit"))
+    }
+
+    /// Runs one transaction that changes drafts. A lease that it grants survives a power cut, whatever the drafts do: it
+    /// is run again for a full commit then, since a sync of its own could fail after the draft is changed.
+    fn write_draft<T>(
+        &self,
+        actor: &Actor,
+        durability: Durability,
+        body: impl Fn(&Transaction<'_>) -> Result<T>,
+    ) -> Result<T> {
+        actor.granted.set(false);
+        let grants = || durability == Durability::Grouped && actor.granted.get();
+        match self.write_unless(durability, &body, grants)? {
+            Some(value) => Ok(value),
+            None => self.write(Durability::Full, body),
+        }
+    }
+
+    /// Runs one transaction that writes, and takes it back, with no value, if something speaks against it then.
+    fn write_unless<T>(
+        &self,
+        durability: Durability,
+        body: impl FnOnce(&Transaction<'_>) -> Result<T>,
+        speaks_against: impl FnOnce() -> bool,
+    ) -> Result<Option<T>> {
         if self.archived {
             return Err(CatalogError::Archived);
         }
@@ -307,36 +334,21 @@ impl Catalog {
             writer.conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing("begin"))?;
         let before = tx.total_changes();
         let value = body(&tx)?;
+        if speaks_against() {
+            return Ok(None);
+        }
         let changed = tx.total_changes() != before;
         tx.commit().map_err(doing("commit"))?;
         // A commit without a change writes nothing, and syncs nothing.
         if changed {
             writer.unsynced = durability == Durability::Grouped;
         }
-        Ok(value)
+        Ok(Some(value))
     }
 
     /// Runs one transaction and takes it back: tells what would refuse it.
     fn rehearse(&self, body: impl FnOnce(&Transaction<'_>) -> Result<()>) -> Result<()> {
-        let mut writer = self.writer.lock();
-        let tx =
-            writer.conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing("begin"))?;
-        body(&tx)?;
-        tx.rollback().map_err(doing("take a rehearsal back"))
-    }
-
-    /// Runs one transaction that changes drafts. A lease that it grants survives a power cut, whatever the drafts do.
-    fn write_draft<T>(
-        &self,
-        actor: &Actor,
-        durability: Durability,
-        body: impl FnOnce(&Transaction<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let value = self.write(durability, body)?;
-        if actor.granted.take() && durability == Durability::Grouped {
-            self.sync()?;
-        }
-        Ok(value)
+        self.write_unless(Durability::Grouped, body, || true).map(drop)
     }
 
     /// Runs reads that see one state.

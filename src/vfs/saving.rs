@@ -264,28 +264,10 @@ impl Vfs {
                 Err(VfsError::LeaseLost)
             }
             Err(error) => {
-                if self.is_saved_all_the_same(&save) {
-                    // What it replaced isn't known: that is garbage, and goes at the next mount.
-                    let saved = Saved {
-                        before: Content::None,
-                        before_may_return: true,
-                        unsynced_since_ms: Some(self.workspace.now().boot_ms),
-                        lease: None,
-                    };
-                    self.sealed(claim, file, &save, &saved);
-                } else {
-                    self.taint(claim);
-                }
+                self.taint(claim);
                 Err(error.into())
             }
         }
-    }
-
-    /// Whether a save that the catalog tells as failed is the draft: its commit may be done, and only the sync failed.
-    fn is_saved_all_the_same(&self, save: &Save) -> bool {
-        let entry = self.workspace.catalog().entry_of(self.checkout, save.artifact);
-        matches!(&save.content, Content::Staged(_))
-            && entry.is_ok_and(|entry| entry.is_some_and(|entry| entry.content == save.content))
     }
 
     fn sealed_in_place(&self, claim: &Claim, saved: &Saved) {

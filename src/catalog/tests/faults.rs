@@ -165,9 +165,12 @@ fn fail_each(prepare: fn(&Person) -> Operation, fault: fn(usize) -> Fault) -> us
         let tried = trial.run(fault);
         match tried.result {
             Ok(()) => {
-                assert!(tried.passed <= number, "{fault:?} was passed over");
                 assert_eq!(trial.rows(), new, "{fault:?}");
-                return number;
+                if tried.passed <= number {
+                    return number;
+                }
+                // It came while something was taken back on purpose.
+                trial = Trial::begin(prepare);
             }
             Err(error) if tried.passed <= number && !matches!(fault, Fault::Page(_)) => {
                 panic!("{fault:?} did not come, and yet: {error:?}")
@@ -233,7 +236,7 @@ fn a_save() {
     });
 }
 
-/// The lease has ended, so that the save takes it again, which costs a commit of its own.
+/// The lease has ended, so that the save takes it again: the transaction is run twice.
 #[test]
 fn a_save_that_takes_its_lease_again() {
     fail_everywhere(|ada| {
