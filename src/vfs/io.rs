@@ -514,6 +514,10 @@ impl Vfs {
             self.keep_switched(node);
         }
         if size == present && node.lock().working.is_none() {
+            // What failed was put aside by now, and nothing of it is left here to be cut.
+            if size == 0 {
+                node.lock().tainted = false;
+            }
             return Ok(());
         }
         self.begin_working(node, Some(size))?;
