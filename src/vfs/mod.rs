@@ -205,6 +205,7 @@ pub struct Vfs {
     publisher: Arc<publisher::Queue>,
     trash: powercut::Trash,
     follower: sync::Follower,
+    owed: sync::Owed,
     synced_boot_ms: AtomicI64,
     /// The artifacts whose unsaved bytes the catalog knows of.
     noted_writers: Mutex<Vec<Seq>>,
@@ -255,6 +256,7 @@ impl Vfs {
             publisher: Arc::default(),
             trash: powercut::Trash::default(),
             follower,
+            owed: sync::Owed::default(),
             synced_boot_ms: AtomicI64::new(0),
             noted_writers: Mutex::default(),
             problems: Mutex::default(),

@@ -50,18 +50,17 @@ impl Vfs {
         self.workspace.in_catalog(self.note_writers())
     }
 
-    /// Brings nodes and kernel in line after the catalog was changed for this checkout.
-    fn after_command<'a>(&self, paths: impl IntoIterator<Item = &'a ArtifactPath>) -> OpsResult<()> {
-        self.workspace.in_catalog(self.resync_drafts())?;
-        for path in paths {
-            self.invalidate_path(path).map_err(settling)?;
+    /// Brings nodes and kernel in line after the catalog was changed for this checkout. What the command did is done:
+    /// where the catalog can't be read now, the timer tries again.
+    fn after_command<'a>(&self, paths: impl IntoIterator<Item = &'a ArtifactPath>) {
+        if let Err(error) = self.bring_in_line(paths.into_iter().cloned().collect()) {
+            self.note_problem(format!("what a command did can't be shown yet: {error}"));
         }
         self.workspace.wake();
         // Whoever gave the command may look at once.
         if let Some(invalidate) = self.invalidate.get() {
             invalidate.settle();
         }
-        Ok(())
     }
 
     /// Saves everything at the end of a mount; says what could not be saved and where it is.
@@ -138,10 +137,13 @@ impl CheckoutOps for Vfs {
         let (report, checked_in) = self.workspace.check_in(&self.actor(), &request)?;
         self.note_checked_in(&checked_in.settled);
         for claim in &claims {
-            self.workspace.in_catalog(self.resync_claimed(claim))?;
+            // All are done again below.
+            if let Err(error) = self.resync_claimed(claim) {
+                tracing::warn!(%error, "inode {}: its new version can't be read", claim.node.ino);
+            }
         }
         drop((claims, pause));
-        self.after_command([])?;
+        self.after_command([]);
         Ok(report)
     }
 
@@ -152,7 +154,7 @@ impl CheckoutOps for Vfs {
         self.note_present_writers()?;
         let report = self.detached()?.revert(paths)?;
         self.give_back(&leases)?;
-        self.after_command(&report.reverted)?;
+        self.after_command(&report.reverted);
         Ok(report)
     }
 
@@ -160,7 +162,8 @@ impl CheckoutOps for Vfs {
         self.refuse_if_for_reading()?;
         self.settle_or_refuse(std::slice::from_ref(path))?;
         self.detached()?.save_as(path, new)?;
-        self.after_command([path, new])
+        self.after_command([path, new]);
+        Ok(())
     }
 
     fn settle(&self, under: &ArtifactPath) -> OpsResult<SettleReport> {
@@ -176,14 +179,16 @@ impl CheckoutOps for Vfs {
         self.refuse_if_for_reading()?;
         self.settle_or_refuse(std::slice::from_ref(path))?;
         self.detached()?.add(path)?;
-        self.after_command([path])
+        self.after_command([path]);
+        Ok(())
     }
 
     fn restore(&self, path: &ArtifactPath, version: VersionNumber) -> OpsResult<()> {
         self.refuse_if_for_reading()?;
         self.settle_or_refuse(std::slice::from_ref(path))?;
         self.detached()?.restore(path, version)?;
-        self.after_command([path])
+        self.after_command([path]);
+        Ok(())
     }
 
     fn open_blobs(&self) -> OpsResult<Vec<Digest>> {

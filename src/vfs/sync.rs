@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::node::{Claim, Fate, HeldLease, Node};
-use super::{Result, Vfs};
+use super::{Result, Vfs, VfsError};
 use crate::catalog::{CatalogError, ChangeItem, NodePlace};
 use crate::engine::{EngineError, Workspace};
 use crate::model::{ArtifactPath, ChangeNumber, Entry, Ino, Name, ResourceKey, Seq};
@@ -22,6 +22,10 @@ struct Position {
     data_version: i64,
 }
 
+/// Paths that the kernel has yet to look up again after a command, and with them all drafts' nodes; none where all is in
+/// line. Locking: one mutex, for a look only.
+pub(super) type Owed = Mutex<Option<Vec<ArtifactPath>>>;
+
 impl Follower {
     pub fn new(workspace: &Workspace) -> std::result::Result<Self, EngineError> {
         let change = workspace.in_catalog(workspace.catalog().head_change())?;
@@ -36,7 +40,27 @@ impl Vfs {
         self.settle_due(now_ms);
         self.check_in_due(now_ms);
         self.sync_now_and_then(now_ms);
+        self.catch_up();
         self.wake();
+    }
+
+    /// Does what could not be done after a command.
+    fn catch_up(&self) {
+        let owed = self.owed.lock().take();
+        if let Some(Err(error)) = owed.map(|paths| self.bring_in_line(paths)) {
+            tracing::warn!(%error, "still can't be shown");
+        }
+    }
+
+    /// Brings the nodes of all drafts in line with the catalog, and lets the kernel look paths up again; what fails is
+    /// tried at the next tick.
+    pub(super) fn bring_in_line(&self, paths: Vec<ArtifactPath>) -> Result<()> {
+        let resynced = self.resync_drafts().map_err(VfsError::from);
+        let done = resynced.and_then(|()| paths.iter().try_for_each(|path| self.invalidate_path(path)));
+        if done.is_err() {
+            self.owed.lock().get_or_insert_default().extend(paths);
+        }
+        done
     }
 
     /// Tells other checkouts which artifacts have bytes here that no save holds.
