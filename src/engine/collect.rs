@@ -115,15 +115,14 @@ impl Workspace {
         Ok(report)
     }
 
-    /// Removes what a crash left of manifests in the making.
+    /// Removes what a crash left of manifests and blobs in the making.
     fn remove_old_copies(&self, bound_ms: i64) -> Result<()> {
         let dir = self.layout().staging();
         for entry in fs::read_dir(&dir).map_err(file_error("list", &dir))? {
             let path = entry.map_err(file_error("list", &dir))?.path();
-            let name = path.file_name().and_then(|name| name.to_str());
-            let name = name.and_then(|name| name.parse::<StagingName>().ok());
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let is_old = |path: &Path| path.metadata().is_ok_and(|found| found.mtime() * 1000 <= bound_ms);
-            if name.is_some_and(|name| name.is_of_nobody()) && is_old(&path) {
+            if is_of_nobody(name) && is_old(&path) {
                 remove_file(&path)?;
             }
         }
@@ -153,6 +152,12 @@ impl Workspace {
         }
         Ok(pinned)
     }
+}
+
+/// Whether a file of `staging/` is no checkout's: a manifest's, or the store's own, which are named by a token alone.
+fn is_of_nobody(name: &str) -> bool {
+    let is_token = || !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    name.parse::<StagingName>().map_or_else(|_| is_token(), |name| name.is_of_nobody())
 }
 
 fn parse_pins(path: &Path, text: &str) -> Result<Vec<Digest>> {

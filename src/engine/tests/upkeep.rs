@@ -86,6 +86,21 @@ fn the_collector_keeps_what_is_needed_and_removes_the_rest() {
 }
 
 #[test]
+fn the_collector_removes_what_killed_imports_left_and_no_save() {
+    let desk = desk();
+    desk.import(&["a"]);
+    let save = desk.person("ada@desk").write("a", "saved");
+    let staging = desk.workspace.layout().staging();
+    let left = staging.join(desk.env.ids.token());
+    fs::write(&left, "half a file").unwrap();
+    collect(&desk, DAY_MS);
+    assert!(left.exists(), "it may be in use");
+    desk.clock.advance_ms(30 * DAY_MS);
+    collect(&desk, DAY_MS);
+    assert!(save.exists() && !left.exists());
+}
+
+#[test]
 fn the_collector_spares_what_is_young() {
     let desk = desk();
     put(&desk, "garbage");
