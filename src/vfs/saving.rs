@@ -142,7 +142,7 @@ impl Vfs {
         if !undrafted {
             return;
         }
-        let switched = self.nodes.unswitch(artifact);
+        let switched = self.nodes.unswitch_from(artifact, node.ino);
         match self.workspace.catalog().entry_of(self.checkout, artifact) {
             Ok(Some(entry)) if entry.ino == node.ino => {
                 node.lock().refresh(&entry, self.shown_attrs(&entry));
@@ -596,7 +596,7 @@ impl Vfs {
         if loses {
             self.note_event(EventKind::LeaseLost, artifact, reason);
         }
-        self.nodes.unswitch(artifact);
+        self.nodes.unswitch_from(artifact, claim.node.ino);
         self.put_aside_claimed(claim, reason);
         self.invalidate_name(artifact);
         self.tell_attributes(claim.node.ino);

@@ -244,7 +244,7 @@ impl Vfs {
             self.detach_claimed(claim, reason);
         } else {
             claim.node.lock().fate = Fate::Replaced;
-            self.nodes.unswitch(artifact);
+            self.nodes.unswitch_from(artifact, claim.node.ino);
             self.invalidate_name(artifact);
             self.tell_attributes(claim.node.ino);
         }

@@ -74,6 +74,16 @@ impl NodeTable {
         self.tables.lock().switched.remove(&artifact).is_some()
     }
 
+    /// Gives a name back if it is switched to this node; tells whether it was. An older node of the artifact has no say.
+    pub fn unswitch_from(&self, artifact: Seq, ino: Ino) -> bool {
+        let mut tables = self.tables.lock();
+        let switched = tables.switched.get(&artifact) == Some(&ino);
+        if switched {
+            tables.switched.remove(&artifact);
+        }
+        switched
+    }
+
     /// Every node; for the few things that must look at all of them.
     pub fn all(&self) -> Vec<Arc<Node>> {
         self.tables.lock().nodes.values().cloned().collect()
@@ -109,6 +119,16 @@ mod tests {
             head_ino: None,
         };
         Node::of(&entry, attrs)
+    }
+
+    #[test]
+    fn an_older_node_does_not_give_the_name_back() {
+        // Aim: what becomes of a former version's node must not take the working node from an opener who was sent to it.
+        let table = NodeTable::default();
+        let working = table.switch(Seq(7), Ino(5), node(Ino(6)));
+        assert!(!table.unswitch_from(Seq(7), Ino(4)));
+        assert_eq!(table.switched(Seq(7)).map(|found| found.ino), Some(working.ino));
+        assert!(table.unswitch_from(Seq(7), Ino(6)) && table.switched(Seq(7)).is_none());
     }
 
     #[test]

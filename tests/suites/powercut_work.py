@@ -352,7 +352,10 @@ class Checker:
         self.counts[what] = self.counts.get(what, 0) + number
 
     def acked(self, what):
-        return [step for step in self.steps if step["step"] == "ack" and step["what"] == what]
+        """What was answered until the cut. While a filesystem is shut down a sync may be answered with a success that
+        nobody would have seen: with the power, the processor stops."""
+        acks = [step for step in self.steps if step["step"] == "ack" and step["what"] == what]
+        return [ack for ack in acks if ack["at"] <= self.cut]
 
     def allowed(self, what):
         """The digests that a thing may have: of the newest save that is promised, and of each that was tried since."""
