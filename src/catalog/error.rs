@@ -2,6 +2,9 @@ use std::path::PathBuf;
 
 use crate::model::{Lease, Seq, VersionNumber};
 
+/// What helps whoever has no catalog any more.
+const LOST: &str = "bring it back from a backup, or let `leasehold rescue` make one of what check-ins left";
+
 /// Why the catalog refused or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
@@ -130,7 +133,7 @@ impl CatalogError {
     pub fn remedy(&self) -> Option<&'static str> {
         use rusqlite::ErrorCode;
         match (self, self.sqlite_code()) {
-            (Self::NotACatalog, _) => Some("bring it back from a backup"),
+            (Self::NotACatalog, _) => Some(LOST),
             (Self::NewerSchema { .. }, _) => Some("use a newer leasehold"),
             (Self::Archived, _) => {
                 Some("log, cat, leases and recovered work there; for the rest copy the workspace")
@@ -140,12 +143,10 @@ impl CatalogError {
             (_, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)) => {
                 Some("another process keeps it busy; try again")
             }
-            (_, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)) => {
-                Some("bring it back from a backup")
-            }
-            (_, Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied)) => {
-                Some("see that you may write it and its directory")
-            }
+            (_, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)) => Some(LOST),
+            (_, Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied)) => Some(
+                "see that you may write it and its directory; if it is gone, `leasehold rescue` makes another",
+            ),
             _ => None,
         }
     }

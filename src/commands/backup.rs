@@ -65,7 +65,8 @@ fn finish(report: &CopyReport, place: &Path, format: FormatArgs, out: &mut dyn W
 
 fn human(out: &mut dyn Write, report: &CopyReport) -> io::Result<()> {
     let CopyReport { named, copied, bytes, lost } = report;
-    writeln!(out, "{copied} of {named} blobs copied, {}; the others were there", human_size(*bytes))?;
+    let there = named - copied - lost.len() as u64;
+    writeln!(out, "{copied} blobs copied, {}; {there} were there", human_size(*bytes))?;
     for (digest, reason) in lost {
         writeln!(out, "lost: {digest}: {}", one_line(reason))?;
     }

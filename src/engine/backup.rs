@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -52,7 +53,8 @@ struct Archive {
 impl Archive {
     fn open(dir: &Path) -> Result<Self> {
         let lock = dir.join("lock");
-        let file = File::options().create(true).truncate(false).write(true).open(&lock);
+        // Who can open it can lock it: nobody else may.
+        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&lock);
         let file = file.map_err(file_error("open", &lock))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { dir: dir.to_owned(), _lock: file }),
@@ -136,6 +138,8 @@ impl Workspace {
     /// Copies the catalog, and the files that it names; again, if it has moved on in between.
     fn freeze(&self, archive: &Archive, new: &Path) -> Result<Catalog> {
         for _ in 0..ATTEMPTS {
+            // SQLite would make it by the umask alone.
+            sys::create_private(new).map_err(file_error("create", new))?;
             self.in_catalog(self.catalog().copy_to(new))?;
             let frozen = Catalog::open(new).map_err(in_catalog(new))?;
             if self.copy_files(archive, &frozen)? {
@@ -269,10 +273,19 @@ fn prepare(dest: &Path, workspace: &Workspace) -> Result<()> {
     if dest.join(Layout::DOT).exists() {
         return refuse("is a workspace: name another directory for the backup");
     }
-    fs::create_dir_all(dest).map_err(file_error("create", dest))?;
+    let above = dest.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(above).map_err(file_error("create", above))?;
+    if !dest.is_dir() {
+        make_private_dir(dest)?;
+    }
     let whole = fs::canonicalize(dest).map_err(file_error("find", dest))?;
-    if whole.starts_with(workspace.layout().dot()) {
+    if whole.starts_with(workspace.root()) {
         return refuse("is in the workspace itself: name another directory for the backup");
+    }
+    for (_, mount) in workspace.live_mounts()? {
+        if whole.starts_with(&mount.mountpoint) {
+            return refuse("is in a mount of the workspace: name another directory for the backup");
+        }
     }
     let dir = sys::open_dir(dest).map_err(file_error("open", dest))?;
     check_filesystem(&dir, dest)?;

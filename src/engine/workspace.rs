@@ -7,7 +7,7 @@ use super::files::{check_filesystem, file_error};
 use super::remote::RemoteStore;
 use super::stamps::CatalogStamps;
 use super::{EngineError, Layout, Result, init};
-use crate::blobs::{DiskParts, DiskSettings, DiskStore, Faults, Stamps};
+use crate::blobs::{BlobError, DiskParts, DiskSettings, DiskStore, Faults, Stamps};
 use crate::catalog::{Actor, Catalog, CatalogError};
 use crate::clock::Clock;
 use crate::config::{Config, Policy, UnresolvedWriter};
@@ -98,7 +98,10 @@ impl Workspace {
         // Nothing can be made on an archive, nor is anything kept there.
         let spool = if archived { std::env::temp_dir() } else { layout.staging() };
         let remote = policy.remote.as_ref();
-        let remote = remote.map(|remote| RemoteStore::open(remote, &blobs, spool, &env.clock)).transpose()?;
+        let remote = remote
+            .map(|remote| RemoteStore::open(remote, &blobs, spool, &env.clock))
+            .transpose()
+            .map_err(|error| bad_remote(&layout, error))?;
         Ok(Self { layout, policy, catalog, blobs, remote, archived, env: env.clone() })
     }
 
@@ -241,6 +244,17 @@ impl Workspace {
         let checkout = checkout.unwrap_or(CheckoutId(0));
         let found = self.catalog.any_path_of(checkout, artifact);
         found.ok().filter(|found| !found.is_root()).unwrap_or_else(|| path.clone())
+    }
+}
+
+/// Names the place of the configuration that a shared store can't be used with.
+fn bad_remote(layout: &Layout, error: BlobError) -> EngineError {
+    match error {
+        BlobError::Configuration { problem } => EngineError::Refused(format!(
+            "{}: [remote]: {problem}: mend it, or comment the table out",
+            layout.config().display()
+        )),
+        error => error.into(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Collector, check, rescue and backup.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -252,6 +253,11 @@ fn a_backup_is_incremental_and_comes_back_whole() {
     let first = back_up(&desk, &dest);
     assert_eq!((first.copied, first.lost.len()), (first.named, 0));
     assert_eq!(back_up(&desk, &dest).copied, 0, "nothing is copied twice");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(
+        (mode(&dest), mode(&dest.join("catalog.db")), mode(&dest.join("lock"))),
+        (0o700, 0o600, 0o600)
+    );
     ada.ops.check_in(&everything("more")).unwrap();
     ada.write("dir/c", "another draft");
     assert_eq!(back_up(&desk, &dest).copied, 2, "the new version and its manifest");
