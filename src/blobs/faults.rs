@@ -163,3 +163,43 @@ impl Faults for FaultPlan {
 fn crash() -> io::Error {
     io::Error::other("the program has stopped (a test's fault)")
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Does something, once, before or after the first step of a kind.
+    struct At<F> {
+        step: Step,
+        is_after: bool,
+        action: Mutex<Option<F>>,
+    }
+
+    pub fn before<F: FnOnce() -> io::Result<()> + Send + 'static>(step: Step, action: F) -> Arc<dyn Faults> {
+        Arc::new(At { step, is_after: false, action: Mutex::new(Some(action)) })
+    }
+
+    pub fn after<F: FnOnce() -> io::Result<()> + Send + 'static>(step: Step, action: F) -> Arc<dyn Faults> {
+        Arc::new(At { step, is_after: true, action: Mutex::new(Some(action)) })
+    }
+
+    impl<F: FnOnce() -> io::Result<()> + Send> At<F> {
+        fn run(&self, is_after: bool, step: Step) -> io::Result<()> {
+            if (step, is_after) != (self.step, self.is_after) {
+                return Ok(());
+            }
+            let action = self.action.lock().take();
+            action.map_or(Ok(()), |action| action())
+        }
+    }
+
+    impl<F: FnOnce() -> io::Result<()> + Send> Faults for At<F> {
+        fn before(&self, step: Step) -> io::Result<()> {
+            self.run(false, step)
+        }
+
+        fn after(&self, step: Step) -> io::Result<()> {
+            self.run(true, step)
+        }
+    }
+}

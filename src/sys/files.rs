@@ -162,6 +162,15 @@ pub fn rename_at(from: &File, old: &OsStr, to: &File, new: &OsStr) -> io::Result
     check(unsafe { libc::renameat(from.as_raw_fd(), old.as_ptr(), to.as_raw_fd(), new.as_ptr()) }).map(drop)
 }
 
+/// Renames within a directory; fails with `AlreadyExists` if the new name is taken (renameat2(2), `RENAME_NOREPLACE`).
+///
+/// Filesystems that can't do that in one step refuse it with `InvalidInput`.
+pub fn rename_new_at(dir: &File, old: &OsStr, new: &OsStr) -> io::Result<()> {
+    let (dir, old, new) = (dir.as_raw_fd(), c_string(old)?, c_string(new)?);
+    // SAFETY: the descriptor is open and both names end in NUL.
+    check(unsafe { libc::renameat2(dir, old.as_ptr(), dir, new.as_ptr(), libc::RENAME_NOREPLACE) }).map(drop)
+}
+
 /// Gives a file a second name (linkat(2)); a symlink is linked itself.
 pub fn link_at(from: &File, old: &OsStr, to: &File, new: &OsStr) -> io::Result<()> {
     let (old, new) = (c_string(old)?, c_string(new)?);

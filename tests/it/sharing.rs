@@ -185,15 +185,27 @@ fn paused(root: &Path, locks: AtomicUsize) -> DiskStore {
     store(root).with_faults(Arc::new(PauseAt { locks }))
 }
 
-/// Puts one address again and again, and asks for its removal, which each fresh mtime forbids.
+/// Puts and removes one address again and again; between that, batches of the same addresses, whose order is another one
+/// in each process.
 fn rounds(store: &DiskStore, count: usize) -> Result<bool, BlobError> {
-    for _ in 0..count {
+    for round in 0..count {
+        put_rotated(store, std::process::id() as usize + round)?;
         let digest = put(store, "contended")?;
-        if store.remove(&digest, Some(0))? {
-            return Ok(false);
-        }
+        store.remove(&digest, None)?;
     }
     Ok(true)
+}
+
+fn put_rotated(store: &DiskStore, by: usize) -> Result<(), BlobError> {
+    let texts = (0..20).map(|i| ((i * 7 + by) % 20).to_string().into_bytes());
+    let mut sources = texts.map(|text| Ok(Box::new(io::Cursor::new(text)) as Box<dyn io::Read>));
+    let mut done = Ok(());
+    store.put_batch(&mut sources, &mut |_, result| {
+        if let Err(error) = result {
+            done = Err(error);
+        }
+    })?;
+    done
 }
 
 /// Eight processes at one address, which a dead one had locked: none fails, and nothing is left.
@@ -211,6 +223,8 @@ fn processes_contend_for_one_address() {
     }
     assert_eq!(place.locked(), Vec::<String>::new());
     let store = store(place.root());
+    assert!(!store.has(&digest).unwrap());
+    put(&store, "contended").unwrap();
     assert!(store.is_whole(&digest).unwrap());
 }
 

@@ -83,6 +83,8 @@ struct Round<'a> {
     fan_outs: HashMap<u8, Dir>,
     /// The positions of those that are at their addresses.
     placed: HashMap<Digest, usize>,
+    /// The lock of the last address.
+    lock: Option<Lock<'a>>,
 }
 
 impl DiskStore {
@@ -91,8 +93,10 @@ impl DiskStore {
     /// Returns one result each, in order. A candidate that failed is in staging; its bytes may be at their address, too.
     pub(super) fn publish(&self, ground: &Ground, candidates: &[Candidate]) -> Vec<Result<(), BlobError>> {
         let mut round = Round::new(self, ground, candidates.len());
-        let placed: Vec<_> = candidates.iter().enumerate().map(|(i, one)| round.place(i, one)).collect();
+        let mut placed: Vec<_> = candidates.iter().enumerate().map(|(i, one)| round.place(i, one)).collect();
+        // Under the lock if it is a single put: what it found stored can't be removed before it is synced.
         let kept = round.sync_kept(candidates, &placed);
+        round.unlock(candidates, &mut placed);
         let barrier = round.barrier();
         let mut results = Vec::with_capacity(candidates.len());
         let mut stamps = Vec::with_capacity(candidates.len());
@@ -215,32 +219,41 @@ impl<'a> Round<'a> {
     fn new(store: &'a DiskStore, ground: &'a Ground, candidates: usize) -> Self {
         let many = candidates > FEW;
         let filesystem = many.then(|| sys::open_dir_at(&ground.objects.file, OsStr::new(".")).ok()).flatten();
-        Self { store, ground, filesystem, fan_outs: HashMap::new(), placed: HashMap::new() }
+        Self { store, ground, filesystem, fan_outs: HashMap::new(), placed: HashMap::new(), lock: None }
     }
 
     /// Brings one candidate to its address; all that is done per digest is done here, under the address's lock.
-    ///
-    /// The lock ends before the barrier of the batch: what was just placed has a fresh mtime, so that a sweep leaves it
-    /// alone, and for all others it is a blob like any other.
     fn place(&mut self, position: usize, candidate: &Candidate) -> Result<Placed, BlobError> {
         if let Some(first) = self.placed.get(&candidate.digest) {
             return Ok(Placed::Twin(*first));
         }
-        let (store, ground) = (self.store, self.ground);
-        let lock = store.locks.lock(&candidate.digest)?;
-        let fan_out = self.fan_out(fan_out_of(&candidate.digest))?;
-        let placed = match store.find_stored(fan_out, &candidate.digest, &lock)? {
-            Some(stamp) => Placed::Kept(stamp),
-            None => store.move_in(ground, fan_out, candidate, &lock)?,
-        };
-        if let Err(error) = lock.release() {
-            if matches!(placed, Placed::Moved(_)) {
-                self.give_back(candidate);
-            }
-            return Err(error);
+        let lock = self.store.locks.lock_next(self.lock.take(), &candidate.digest)?;
+        let placed = self.place_locked(candidate, &lock);
+        self.lock = Some(lock);
+        if placed.is_ok() {
+            self.placed.insert(candidate.digest, position);
         }
-        self.placed.insert(candidate.digest, position);
-        Ok(placed)
+        placed
+    }
+
+    fn place_locked(&mut self, candidate: &Candidate, lock: &Lock<'_>) -> Result<Placed, BlobError> {
+        let (store, ground) = (self.store, self.ground);
+        let fan_out = self.fan_out(fan_out_of(&candidate.digest))?;
+        match store.find_stored(fan_out, &candidate.digest, lock)? {
+            Some(stamp) => Ok(Placed::Kept(stamp)),
+            None => store.move_in(ground, fan_out, candidate, lock),
+        }
+    }
+
+    /// Gives the last lock back, before the barrier: what was just placed has a fresh mtime, so that a sweep leaves it
+    /// alone, and for all others it is a blob like any other. If it can't be given back, the last candidate failed.
+    fn unlock(&mut self, candidates: &[Candidate], placed: &mut [Result<Placed, BlobError>]) {
+        let Some(Err(error)) = self.lock.take().map(Lock::release) else { return };
+        let Some((last, candidate)) = placed.last_mut().zip(candidates.last()) else { return };
+        if matches!(last, Ok(Placed::Moved(_))) {
+            self.give_back(candidate);
+        }
+        *last = Err(error);
     }
 
     /// The open fan-out directory, made where it is missing.

@@ -5,6 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::ground::Dir;
 use super::*;
+use crate::blobs::faults::tests::{after, before};
 use crate::blobs::{Coordination, Faults, Step, digest_of};
 use crate::clock::{Clock, ManualClock};
 use crate::ids::SystemIds;
@@ -60,37 +61,6 @@ impl Place {
 
 fn set_mtime(path: &Path, since_1970: Duration) {
     File::open(path).unwrap().set_modified(UNIX_EPOCH + since_1970).unwrap();
-}
-
-/// Does something, once, before or after the first step of a kind.
-struct At<F>(Step, bool, Mutex<Option<F>>);
-
-fn before<F: FnOnce() -> io::Result<()> + Send + 'static>(step: Step, action: F) -> Arc<dyn Faults> {
-    Arc::new(At(step, false, Mutex::new(Some(action))))
-}
-
-fn after<F: FnOnce() -> io::Result<()> + Send + 'static>(step: Step, action: F) -> Arc<dyn Faults> {
-    Arc::new(At(step, true, Mutex::new(Some(action))))
-}
-
-impl<F: FnOnce() -> io::Result<()> + Send> At<F> {
-    fn run(&self, is_after: bool, step: Step) -> io::Result<()> {
-        if (step, is_after) != (self.0, self.1) {
-            return Ok(());
-        }
-        let action = self.2.lock().take();
-        action.map_or(Ok(()), |action| action())
-    }
-}
-
-impl<F: FnOnce() -> io::Result<()> + Send> Faults for At<F> {
-    fn before(&self, step: Step) -> io::Result<()> {
-        self.run(false, step)
-    }
-
-    fn after(&self, step: Step) -> io::Result<()> {
-        self.run(true, step)
-    }
 }
 
 /// An inventory lists blobs alone, with their times rounded down, and needs no directory.

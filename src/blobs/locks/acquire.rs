@@ -38,7 +38,7 @@ impl Locks {
             None => None,
             Some(dir) => Some(self.acquire_file(dir, &subject.file_name(), deadline_ms)?.ok_or_else(locked)?),
         };
-        Ok(Lock { held, _turn: turn })
+        Ok(Lock { held, turn })
     }
 
     /// Takes the file of a lock; none, if that can't be done in time.

@@ -57,6 +57,12 @@ impl Heart {
         Ok(number)
     }
 
+    /// Beats for another one instead.
+    pub(super) fn replace(&self, number: u64, beating: Arc<dyn Beating>) {
+        // Dropped after the mutex, as below.
+        let _replaced = self.shared.state.lock().beating.insert(number, beating);
+    }
+
     /// Ends the beats of one; one that is under way may still end after this.
     pub(super) fn remove(&self, number: u64) {
         // Dropped after the mutex: it may be the last reference.

@@ -23,7 +23,7 @@ mod tests;
 
 pub use backup::BackupLease;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,6 +143,22 @@ impl Locks {
         self.acquire(Subject::Address(*digest), self.deadline())
     }
 
+    /// Locks the next address of a batch, after the last one: a rename of the same file, unless somebody is there.
+    ///
+    /// Never waits with the last one in hand, since another batch may wait for that.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock) has; and if the last one can't be given back.
+    pub fn lock_next<'l>(&'l self, last: Option<Lock<'l>>, digest: &Digest) -> Result<Lock<'l>, BlobError> {
+        if let Some(mut lock) = last {
+            if lock.move_to(Subject::Address(*digest)) {
+                return Ok(lock);
+            }
+            lock.release()?;
+        }
+        self.lock(digest)
+    }
+
     /// Locks what orders sweeps and backups: a short moment, with no wait inside.
     pub fn gate(&self) -> Result<Lock<'_>, BlobError> {
         self.acquire(Subject::Gate, self.deadline())
@@ -166,7 +182,7 @@ pub struct Lock<'l> {
     /// None in a store that takes no files, and after the release.
     held: Option<Held<'l>>,
     /// Ends after the file went, so that the next thread finds none.
-    _turn: Turn,
+    turn: Turn,
 }
 
 impl Lock<'_> {
@@ -181,6 +197,15 @@ impl Lock<'_> {
     /// Gives the lock back, and tells if its file can't be removed. (Dropping it only logs that.)
     pub fn release(mut self) -> Result<(), BlobError> {
         self.held.take().map_or(Ok(()), Held::release)
+    }
+
+    fn move_to(&mut self, subject: Subject) -> bool {
+        let Some(turn) = self.turn.beside(subject) else { return false };
+        let is_moved = self.held.as_mut().is_none_or(|held| held.move_to(&subject.file_name()));
+        if is_moved {
+            self.turn = turn;
+        }
+        is_moved
     }
 }
 
@@ -213,6 +238,14 @@ impl<'l> Held<'l> {
                 Err(BlobError::io("start the heartbeat of", &own.path())(source))
             }
         }
+    }
+
+    /// Gives the file another name; not if that is taken, or the file isn't surely ours.
+    fn move_to(&mut self, name: &OsStr) -> bool {
+        let Some(moved) = self.own.move_to(name).map(Arc::new) else { return false };
+        self.heart.replace(self.beat, Arc::clone(&moved) as _);
+        self.own = moved;
+        true
     }
 
     fn release(self) -> Result<(), BlobError> {

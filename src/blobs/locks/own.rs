@@ -79,6 +79,31 @@ impl OwnFile {
         Err(BlobError::LockLost { path: self.path() })
     }
 
+    /// Gives the file another name, where that is free: the end of one lock and the beginning of another.
+    ///
+    /// None, if that can't be done at once; then this one is as it was.
+    pub(super) fn move_to(&self, name: &OsStr) -> Option<Self> {
+        self.confirm().ok()?;
+        let (file, now) = (Arc::clone(&self.file.lock()), self.env.now());
+        touch(&self.env, &file, now).ok()?;
+        // A beat that is under way must not take the old name for lost.
+        self.state.store(ENDED, Ordering::Relaxed);
+        let rename = || sys::rename_new_at(&self.dir.file, &self.name, name);
+        if self.env.step(Step::NameLock, rename).is_err() {
+            self.state.store(HELD, Ordering::Relaxed);
+            return None;
+        }
+        Some(Self {
+            env: Arc::clone(&self.env),
+            dir: Arc::clone(&self.dir),
+            name: name.to_owned(),
+            token: self.token.clone(),
+            file: Mutex::new(file),
+            beaten_ms: AtomicI64::new(now.boot_ms),
+            state: AtomicU8::new(HELD),
+        })
+    }
+
     /// Removes the file if it is ours; if it is gone or another's, nothing is left to do.
     pub(super) fn remove(&self) -> Result<(), BlobError> {
         if self.is_overdue() {

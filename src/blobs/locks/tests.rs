@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use super::found::{Generation, look};
 use super::heart::Beating;
 use super::*;
+use crate::blobs::faults::tests::{after, before};
 use crate::blobs::{Fault, FaultPlan, Step, digest_of};
 use crate::clock::{ManualClock, SystemClock};
 use crate::ids::SystemIds;
@@ -89,6 +90,10 @@ impl Yard {
         self.clock.now().wall.0 - metadata.mtime() * SECOND_NS - metadata.mtime_nsec()
     }
 
+    fn inode(&self, name: &str) -> u64 {
+        fs::metadata(self.path(name)).unwrap().ino()
+    }
+
     fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap()
     }
@@ -120,41 +125,6 @@ fn digest() -> Digest {
 
 fn name() -> String {
     format!("{}.lock", digest())
-}
-
-/// Does something, once, before or after the first step of a kind.
-struct At<F> {
-    step: Step,
-    is_after: bool,
-    action: Mutex<Option<F>>,
-}
-
-fn before<F: FnOnce() -> io::Result<()> + Send + 'static>(step: Step, action: F) -> Arc<dyn Faults> {
-    Arc::new(At { step, is_after: false, action: Mutex::new(Some(action)) })
-}
-
-fn after<F: FnOnce() -> io::Result<()> + Send + 'static>(step: Step, action: F) -> Arc<dyn Faults> {
-    Arc::new(At { step, is_after: true, action: Mutex::new(Some(action)) })
-}
-
-impl<F: FnOnce() -> io::Result<()> + Send> At<F> {
-    fn run(&self, step: Step) -> io::Result<()> {
-        if step != self.step {
-            return Ok(());
-        }
-        let action = self.action.lock().take();
-        action.map_or(Ok(()), |action| action())
-    }
-}
-
-impl<F: FnOnce() -> io::Result<()> + Send> Faults for At<F> {
-    fn before(&self, step: Step) -> io::Result<()> {
-        if self.is_after { Ok(()) } else { self.run(step) }
-    }
-
-    fn after(&self, step: Step) -> io::Result<()> {
-        if self.is_after { self.run(step) } else { Ok(()) }
-    }
 }
 
 fn is_lost<T>(result: Result<T, BlobError>) -> bool {
@@ -290,6 +260,58 @@ fn an_address_is_never_locked_under_the_gate_nor_under_another() {
     let address = locks.lock(&digest()).unwrap();
     locks.gate().unwrap().release().unwrap();
     address.release().unwrap();
+}
+
+/// A batch goes from address to address with one file, which beats under each name.
+#[test]
+fn a_batch_takes_its_lock_along() {
+    let yard = Yard::new();
+    let locks = yard.locks();
+    let digests: Vec<Digest> = (0..4_u8).map(|i| digest_of(&[i])).collect();
+    let name = |i: usize| format!("{}.lock", digests[i]);
+    let lock = locks.lock_next(None, &digests[0]).unwrap();
+    let (inode, first) = (yard.inode(&name(0)), Arc::clone(&lock.held.as_ref().unwrap().own));
+    yard.clock.clock.advance_ms(15_000);
+    let lock = locks.lock_next(Some(lock), &digests[1]).unwrap();
+    assert_eq!((yard.names(), yard.inode(&name(1))), (vec![name(1)], inode));
+    assert_eq!(yard.age_of(&name(1)), 0, "young under its new name");
+    assert!(!first.beat(), "a beat that was under way ends");
+    yard.clock.clock.advance_ms(30_000);
+    locks.heart.beat_all();
+    yard.clock.clock.advance_ms(30_000);
+    lock.confirm().unwrap();
+
+    // Another thread has the next address, then another process; the one in hand is free meanwhile.
+    let lock = thread::scope(|scope| {
+        let (taken, is_taken) = std::sync::mpsc::channel();
+        let (yard, locks, digests, last) = (&yard, &locks, &digests, name(1));
+        scope.spawn(move || {
+            let other = locks.lock(&digests[2]).unwrap();
+            taken.send(()).unwrap();
+            until(|| !yard.path(&last).exists());
+            other.release().unwrap();
+        });
+        is_taken.recv().unwrap();
+        locks.lock_next(Some(lock), &digests[2]).unwrap()
+    });
+    assert_eq!(yard.names(), [name(2)]);
+    yard.plant(&name(3), "foreign", 0);
+    let (looked, free) = (yard.path(&name(2)), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&free);
+    yard.meanwhile(move || {
+        count.fetch_add(usize::from(!looked.exists()), Ordering::Relaxed);
+    });
+    let begun = yard.clock.now().boot_ms;
+    let lock = locks.lock_next(Some(lock), &digests[3]).unwrap();
+    let waited = yard.clock.now().boot_ms - begun;
+    assert!(waited > 60_000 && free.load(Ordering::Relaxed) > 2_000, "{waited}");
+
+    // A lock that was lost is not taken along.
+    yard.plant(&name(3), "foreign", 0);
+    let lock = locks.lock_next(Some(lock), &digests[0]).unwrap();
+    lock.confirm().unwrap();
+    lock.release().unwrap();
+    assert_eq!((yard.names(), yard.read(&name(3)).as_str()), (vec![name(3)], "foreign"));
 }
 
 /// Eight threads that find the same dead holder at once: one after the other gets the lock, and nothing is left.

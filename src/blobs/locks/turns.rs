@@ -24,8 +24,8 @@ static TAKEN: LazyLock<Mutex<HashSet<Key>>> = LazyLock::new(Mutex::default);
 static ENDED: Condvar = Condvar::new();
 
 thread_local! {
-    /// Whether this thread has an address, and whether it has the gate.
-    static HELD: Cell<(bool, bool)> = const { Cell::new((false, false)) };
+    /// How many addresses this thread has, and how many gates.
+    static HELD: Cell<(u8, u8)> = const { Cell::new((0, 0)) };
 }
 
 /// A thread's turn; it ends with this value, on the same thread.
@@ -44,25 +44,39 @@ pub(super) fn take(key: Key, wait: Duration) -> Option<Turn> {
         return None;
     }
     taken.insert(key);
-    drop(taken);
-    note_held(key.subject, true);
-    Some(Turn { key, _of_this_thread: PhantomData })
+    Some(Turn::begin(key))
+}
+
+impl Turn {
+    fn begin(key: Key) -> Self {
+        note_held(key.subject, u8::wrapping_add);
+        Self { key, _of_this_thread: PhantomData }
+    }
+
+    /// Takes another address of the same directory, to go on there; none, if that would be a wait.
+    pub(super) fn beside(&self, subject: Subject) -> Option<Self> {
+        let key = Key { subject, ..self.key };
+        TAKEN.lock().insert(key).then(|| Self::begin(key))
+    }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
         TAKEN.lock().remove(&self.key);
         ENDED.notify_all();
-        note_held(self.key.subject, false);
+        note_held(self.key.subject, u8::wrapping_sub);
     }
 }
 
 fn is_in_order(subject: Subject) -> bool {
-    let (address, gate) = HELD.get();
-    !gate && (subject == Subject::Gate || !address)
+    let (addresses, gates) = HELD.get();
+    gates == 0 && (subject == Subject::Gate || addresses == 0)
 }
 
-fn note_held(subject: Subject, is_held: bool) {
-    let (address, gate) = HELD.get();
-    HELD.set(if subject == Subject::Gate { (address, is_held) } else { (is_held, gate) });
+fn note_held(subject: Subject, change: fn(u8, u8) -> u8) {
+    let (addresses, gates) = HELD.get();
+    HELD.set(match subject {
+        Subject::Gate => (addresses, change(gates, 1)),
+        Subject::Address(_) => (change(addresses, 1), gates),
+    });
 }
