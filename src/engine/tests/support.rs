@@ -95,6 +95,26 @@ impl Desk {
         Person { desk: self, holder, checkout, ops }
     }
 
+    /// Lets time pass on the test's clock, by which all files of the store and of staging are dated first: the kernel
+    /// dates them by its own.
+    pub(super) fn let_pass_ms(&self, ms: i64) {
+        let now = std::time::UNIX_EPOCH
+            + std::time::Duration::from_nanos(self.workspace.now().wall.0.unsigned_abs());
+        let mut dirs = vec![self.workspace.layout().objects(), self.workspace.layout().staging()];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let entry = entry.unwrap();
+                if entry.file_type().unwrap().is_dir() {
+                    dirs.push(entry.path());
+                } else {
+                    let file = std::fs::File::options().write(true).open(entry.path()).unwrap();
+                    file.set_modified(now).unwrap();
+                }
+            }
+        }
+        self.clock.advance_ms(ms);
+    }
+
     pub(super) fn recovered_texts(&self) -> Vec<String> {
         let copies = self.workspace.recovered().unwrap();
         let file = |id: &str| self.workspace.recovered_file(id).unwrap();

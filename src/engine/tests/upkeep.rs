@@ -71,7 +71,7 @@ fn the_collector_keeps_what_is_needed_and_removes_the_rest() {
     desk.workspace.publish(&[]).unwrap();
     let saved = ada.write("a", "a draft on its way");
     put(&desk, "garbage");
-    desk.clock.advance_ms(30 * DAY_MS);
+    desk.let_pass_ms(30 * DAY_MS);
     let request = CollectRequest { grace_ms: DAY_MS, dry_run: true };
     let told_before = told(&desk.workspace);
     let dry = desk.workspace.collect(&request, &|| Ok(Vec::new()), &|_, _| ()).unwrap();
@@ -96,7 +96,7 @@ fn the_collector_removes_what_killed_imports_left_and_no_save() {
     fs::write(&left, "half a file").unwrap();
     collect(&desk, DAY_MS);
     assert!(left.exists(), "it may be in use");
-    desk.clock.advance_ms(30 * DAY_MS);
+    desk.let_pass_ms(30 * DAY_MS);
     collect(&desk, DAY_MS);
     assert!(save.exists() && !left.exists());
 }
@@ -105,7 +105,7 @@ fn the_collector_removes_what_killed_imports_left_and_no_save() {
 fn the_collector_spares_what_is_young() {
     let desk = desk();
     put(&desk, "garbage");
-    desk.clock.advance_ms(10 * DAY_MS);
+    desk.let_pass_ms(10 * DAY_MS);
     let report = collect(&desk, 20 * DAY_MS);
     assert_eq!((report.spared.blobs, report.removed.blobs), (1, 0));
     desk.clock.advance_ms(11 * DAY_MS);
@@ -116,7 +116,7 @@ fn the_collector_spares_what_is_young() {
 fn the_collector_keeps_what_is_pinned_or_open_and_stops_at_what_it_does_not_understand() {
     let desk = desk();
     let (pinned, open) = (put(&desk, "pinned"), put(&desk, "open"));
-    desk.clock.advance_ms(30 * DAY_MS);
+    desk.let_pass_ms(30 * DAY_MS);
     let pins = desk.workspace.layout().pins();
     fs::create_dir(&pins).unwrap();
     fs::write(pins.join("release"), format!("# why\n\n{pinned}\n")).unwrap();
@@ -137,7 +137,7 @@ fn the_collector_keeps_what_is_pinned_or_open_and_stops_at_what_it_does_not_unde
 fn the_collector_removes_nothing_while_an_import_runs() {
     let desk = desk();
     put(&desk, "not named yet");
-    desk.clock.advance_ms(30 * DAY_MS);
+    desk.let_pass_ms(30 * DAY_MS);
     let work = desk.workspace.begin_work().unwrap();
     assert_eq!(collect(&desk, DAY_MS).removed.blobs, 0);
     drop(work);
