@@ -79,10 +79,11 @@ impl Catalog {
                 size_code(save.size),
                 scratch_code(entry.scratch),
             ];
-            let before_may_return = unsynced_of(tx, actor.checkout, &entry)?.is_none();
+            let replaced = unsynced_of(tx, actor.checkout, &entry)?;
+            let before_may_return = replaced.is_none();
             let unsynced = match (&save.content, durability) {
                 (Content::Staged(_), Durability::Grouped) => {
-                    Some(Unsynced::of(tx, actor, self.life(actor.now), &entry)?)
+                    Some(Unsynced::of(tx, actor, self.life(actor.now), &entry, replaced)?)
                 }
                 _ => None,
             };

@@ -65,11 +65,18 @@ impl Solid {
 }
 
 impl Unsynced {
-    /// Of a save that is made now and replaces what an entry has.
-    pub(super) fn of(tx: &Transaction<'_>, actor: &Actor, life: i64, entry: &Entry) -> Result<Self> {
-        let since_ms = actor.now.boot_ms;
-        let fresh = Self { life, since_ms, before: Solid::of(entry) };
-        fresh.replacing(tx, actor.checkout, entry)
+    /// Of a save that is made now and replaces what an entry has, which is `replaced` if that was never synced either.
+    pub(super) fn of(
+        tx: &Transaction<'_>,
+        actor: &Actor,
+        life: i64,
+        entry: &Entry,
+        replaced: Option<Self>,
+    ) -> Result<Self> {
+        match replaced {
+            Some(replaced) => Ok(Self { life, ..replaced }),
+            None => Ok(Self { life, since_ms: actor.now.boot_ms, before: solid_of(tx, entry)? }),
+        }
     }
 
     /// Of the same save, where it comes to replace what an entry has.

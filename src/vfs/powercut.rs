@@ -18,11 +18,13 @@ const SYNC_INTERVAL_MS: i64 = 500;
 /// How long saves of one file may follow each other so fast that none of them is published, in milliseconds.
 const LONGEST_UNSYNCED_MS: i64 = 600;
 
-/// Files that no draft has any more, but has again if a power cut takes back what was not synced. Locking: one mutex, for
-/// a look only.
+/// Files that no draft has any more. Locking: each mutex for a look only, never both.
 #[derive(Debug, Default)]
 pub(super) struct Trash {
+    /// Some draft has them again if a power cut takes back what was not synced.
     files: Mutex<Vec<Content>>,
+    /// Nobody ever has them again; the next tick deletes them, since a save needn't wait for that.
+    worthless: Mutex<Vec<Content>>,
 }
 
 impl Vfs {
@@ -49,6 +51,7 @@ impl Vfs {
 
     /// Makes all that was saved and named so far survive a power cut.
     pub(super) fn sync_saves(&self) -> std::result::Result<(), CatalogError> {
+        self.delete_worthless();
         let trash = std::mem::take(&mut *self.trash.files.lock());
         // The bytes first: rows that come to the disk before them are no good.
         self.publisher.drain();
@@ -75,6 +78,16 @@ impl Vfs {
         if matches!(content, Content::Staged(_) | Content::Direct(_)) {
             self.trash.files.lock().push(content);
         }
+    }
+
+    /// Deletes the file of a content that no draft has any more, nor has again after a power cut, when there is time.
+    pub(super) fn delete_soon(&self, content: Content) {
+        self.trash.worthless.lock().push(content);
+    }
+
+    pub(super) fn delete_worthless(&self) {
+        let files = std::mem::take(&mut *self.trash.worthless.lock());
+        files.iter().for_each(|content| self.delete_files(content));
     }
 
     /// Makes what is written in place survive a power cut, with its name.

@@ -32,6 +32,8 @@ pub(super) struct SealedSave {
 pub(super) struct Queue {
     inner: Mutex<Inner>,
     changed: Condvar,
+    /// For whoever gathers: somebody waits, or there is nothing more to gather.
+    hurry: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -55,13 +57,16 @@ impl Queue {
         inner.waiting.push(save);
         inner.queued += 1;
         self.changed.notify_all();
+        if inner.waiting.len() >= BATCH {
+            self.hurry.notify_all();
+        }
     }
 
     /// Waits until everything that is queued now has been tried.
     pub fn drain(&self) {
         let mut inner = self.inner.lock();
         inner.drainers += 1;
-        self.changed.notify_all();
+        self.hurry.notify_all();
         let ticket = inner.queued;
         while !inner.stopped && inner.tried < ticket {
             self.changed.wait(&mut inner);
@@ -87,6 +92,7 @@ impl Queue {
     pub fn stop(&self) {
         self.inner.lock().stopped = true;
         self.changed.notify_all();
+        self.hurry.notify_all();
     }
 
     /// The next saves to publish together; none when the mount is gone.
@@ -100,8 +106,7 @@ impl Queue {
         }
         let mut left = GATHER_STEPS;
         while left > 0 && inner.drainers == 0 && !inner.stopped && inner.waiting.len() < BATCH {
-            // A push wakes the wait early; a step less is what that costs.
-            self.changed.wait_for(&mut inner, GATHER_STEP);
+            self.hurry.wait_for(&mut inner, GATHER_STEP);
             left -= 1;
         }
         while inner.pauses > 0 && !inner.stopped {

@@ -314,7 +314,7 @@ impl Vfs {
         if saved.before_may_return {
             self.delete_later(saved.before.clone());
         } else {
-            self.delete_files(&saved.before);
+            self.delete_soon(saved.before.clone());
         }
     }
 

@@ -39,6 +39,7 @@ impl Vfs {
         let now_ms = self.now().boot_ms;
         self.settle_due(now_ms);
         self.check_in_due(now_ms);
+        self.delete_worthless();
         self.sync_now_and_then(now_ms);
         self.catch_up();
         self.wake();
