@@ -277,5 +277,5 @@ fn a_workspace_without_a_shared_store_shares_nothing() {
     assert_eq!(status["sharing"], Value::Null);
     set_remote(&workspace, "cache.example/sesame", "");
     let line = workspace.run(&["status"]).refused(1);
-    assert!(!line.contains("sesame") && line.contains("not configured well"), "{line}");
+    assert!(!line.contains("sesame") && line.contains("config.toml: [remote]: "), "{line}");
 }
