@@ -28,7 +28,7 @@ pub use disk::{
 };
 pub use error::{BlobError, NoteError, TransportFault};
 pub use faults::{Fault, FaultPlan, Faults, Step};
-pub use hashing::{Promised, WrongBytes, digest_of};
+pub use hashing::digest_of;
 pub use http::{HttpOptions, HttpStore};
 pub use locks::{BackupLease, Coordination};
 pub use memory::MemoryStore;

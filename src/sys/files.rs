@@ -171,6 +171,11 @@ pub fn rename_new_at(dir: &File, old: &OsStr, new: &OsStr) -> io::Result<()> {
     check(unsafe { libc::renameat2(dir, old.as_ptr(), dir, new.as_ptr(), libc::RENAME_NOREPLACE) }).map(drop)
 }
 
+/// Whether [`rename_new_at`] can't be done at all here, or the new name is taken (renameat2(2), ERRORS).
+pub fn refuses_rename_new(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP | libc::EEXIST))
+}
+
 /// Gives a file a second name (linkat(2)); a symlink is linked itself.
 pub fn link_at(from: &File, old: &OsStr, to: &File, new: &OsStr) -> io::Result<()> {
     let (old, new) = (c_string(old)?, c_string(new)?);

@@ -3,7 +3,7 @@
 //! A peer is this very program, which runs the one test [`serve`] and does what its standard input says.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::time::UNIX_EPOCH;
 use leasehold::blobs::{
     BlobError, BlobStore, DiskParts, DiskSettings, DiskStore, Faults, MemoryStamps, Step, digest_of,
 };
-use leasehold::clock::SystemClock;
+use leasehold::clock::{Clock, SystemClock};
 use leasehold::ids::SystemIds;
 use leasehold::model::Digest;
 
@@ -58,9 +58,11 @@ impl Place {
         self.root().join("objects/.locks")
     }
 
+    /// The names of what locks anything.
     fn locked(&self) -> Vec<String> {
         let entries = fs::read_dir(self.locks()).unwrap();
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| !name.starts_with("spare-")).collect()
     }
 
     /// Lets all locks be as old as if nobody had touched them for long.
@@ -154,7 +156,7 @@ fn answer(line: &str) {
     out.flush().unwrap();
 }
 
-/// A peer's side: `put TEXT LOCKS`, `remove TEXT LOCKS`, `backup LOCKS`, `rounds COUNT`.
+/// A peer's side: `put TEXT LOCKS`, `remove TEXT LOCKS`, `backup LOCKS`, `rounds COUNT`, `mixed SECONDS`.
 #[test]
 #[ignore = "other tests run it in a process of its own"]
 fn serve() {
@@ -165,6 +167,7 @@ fn serve() {
         let locks = AtomicUsize::new(words.last().unwrap().parse().unwrap());
         let done = match words[..] {
             ["rounds", count] => rounds(&store(&root), count.parse().unwrap()),
+            ["mixed", seconds] => mixed(&store(&root), seconds.parse().unwrap()),
             ["put", text, _] => put(&paused(&root, locks), text).map(|_| true),
             ["remove", text, _] => paused(&root, locks).remove(&digest_of(text.as_bytes()), None),
             ["backup", _] => {
@@ -208,6 +211,91 @@ fn put_rotated(store: &DiskStore, by: usize) -> Result<(), BlobError> {
     done
 }
 
+/// How many blobs the mixed rounds are about.
+const BLOBS: u64 = 32;
+/// How old a blob is at least when the mixed rounds remove it.
+const OLD_MS: i64 = 1_000;
+
+/// Puts, reads, removes what is old, and makes backups of the same few blobs; panics where one is lost or torn.
+fn mixed(store: &DiskStore, seconds: i64) -> Result<bool, BlobError> {
+    let end_ms = wall_ms() + seconds * 1_000;
+    let mut number = u64::from(std::process::id());
+    while wall_ms() < end_ms {
+        // A step of a generator (Knuth's MMIX constants), whose upper bits are random enough.
+        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let content = blob((number >> 40) % BLOBS);
+        match (number >> 33) % 16 {
+            0 => keep_all_during_a_backup(store)?,
+            1..=4 => drop(store.remove(&digest_of(&content), Some(wall_ms() - OLD_MS))?),
+            5..=10 => put_and_find(store, &content)?,
+            _ => drop(read_whole(store, &digest_of(&content), &content)?),
+        }
+    }
+    Ok(true)
+}
+
+fn wall_ms() -> i64 {
+    SystemClock::new().unwrap().now().wall.0 / 1_000_000
+}
+
+/// Bytes by number, of one to 64 KiB.
+fn blob(number: u64) -> Vec<u8> {
+    let text = format!("blob {number}; ");
+    text.bytes().cycle().take(usize::try_from(1 + number * number * 64).unwrap()).collect()
+}
+
+/// What was put a moment ago is not old, so that nobody may remove it.
+fn put_and_find(store: &DiskStore, content: &[u8]) -> Result<(), BlobError> {
+    let begun_ms = wall_ms();
+    let (digest, _) = store.put(&mut &content[..])?;
+    let found = read_whole(store, &digest, content)?;
+    assert!(found || wall_ms() - begun_ms >= OLD_MS, "{digest} was removed though it was fresh");
+    Ok(())
+}
+
+/// Whether a blob is there; if so it has its own bytes.
+fn read_whole(store: &DiskStore, digest: &Digest, content: &[u8]) -> Result<bool, BlobError> {
+    let mut bytes = Vec::new();
+    let read = store.get(digest).map(|mut reader| reader.read_to_end(&mut bytes));
+    match read {
+        Err(BlobError::Missing { .. }) => Ok(false),
+        Err(error) => Err(error),
+        Ok(read) => {
+            read.unwrap();
+            assert!(bytes == content, "{digest} is torn");
+            Ok(true)
+        }
+    }
+}
+
+/// Whatever is there when a backup begins is there until it ends.
+fn keep_all_during_a_backup(store: &DiskStore) -> Result<(), BlobError> {
+    let lease = store.begin_backup()?;
+    let there: Vec<Digest> = store.inventory()?.iter().map(|blob| blob.digest).collect();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    for digest in there {
+        assert!(store.is_whole(&digest)?, "{digest} went during a backup");
+    }
+    lease.finish()
+}
+
+/// Eight processes put, read, remove and back up 32 blobs: none is lost, torn or wrongly removed. For a minute with
+/// `LEASEHOLD_TEST_SECONDS=60`.
+#[test]
+fn processes_share_a_few_blobs() {
+    let place = Place::new();
+    let seconds = std::env::var("LEASEHOLD_TEST_SECONDS").unwrap_or("2".to_owned());
+    let mut peers: Vec<Peer> = (0..8).map(|_| Peer::start(&place)).collect();
+    peers.iter_mut().for_each(|peer| peer.say(&format!("mixed {seconds}")));
+    for peer in &mut peers {
+        assert_eq!(peer.hear(), "true");
+    }
+    let store = store(place.root());
+    for found in store.inventory().unwrap() {
+        assert!(store.is_whole(&found.digest).unwrap(), "{}", found.digest);
+    }
+}
+
 /// Eight processes at one address, which a dead one had locked: none fails, and nothing is left.
 #[test]
 fn processes_contend_for_one_address() {
@@ -228,6 +316,28 @@ fn processes_contend_for_one_address() {
     assert!(store.is_whole(&digest).unwrap());
 }
 
+/// The events of a directory of locks as a peer takes them, which looks at names: one that came from a spare file was
+/// created, and one that became a spare file was deleted.
+fn as_seen_by_a_peer(events: Vec<String>) -> Vec<String> {
+    let spare = |event: &str| event.contains(" spare-");
+    let mut seen = Vec::new();
+    let mut events = events.into_iter().peekable();
+    while let Some(event) = events.next() {
+        match (event.split_once(' '), events.peek()) {
+            (Some(("MOVED_FROM", name)), Some(next)) if spare(next) && !spare(&event) => {
+                seen.push(format!("DELETE {name}"));
+            }
+            (Some(("MOVED_FROM", _)), Some(next)) if spare(&event) => {
+                seen.push(next.replace("MOVED_TO", "CREATE"));
+                events.next();
+            }
+            _ if spare(&event) => {}
+            _ => seen.push(event),
+        }
+    }
+    seen
+}
+
 /// What one reclaim and the change after it do to `.locks`, in order: as a live peer expects it.
 #[test]
 fn a_reclaim_is_the_peers_dance() {
@@ -237,7 +347,7 @@ fn a_reclaim_is_the_peers_dance() {
     place.let_locks_end();
     let mut events = NameEvents::watch(&place.locks());
     put(&store(place.root()), "text").unwrap();
-    let seen = events.take();
+    let seen = as_seen_by_a_peer(events.take());
     let token = seen.iter().find_map(|event| event.strip_prefix(&format!("MOVED_TO {lock}.stale-")));
     let token = token.unwrap_or_else(|| panic!("{seen:?}"));
     assert!(token.starts_with("lh-"), "{token}");
@@ -264,15 +374,21 @@ fn the_gate_is_there_for_moments() {
     let mut events = NameEvents::watch(&place.locks());
     let mut objects = NameEvents::watch(&place.root().join("objects"));
     let lease = store.begin_backup().unwrap();
-    assert_eq!((events.take(), objects.take()), (gate.to_vec(), vec!["CREATE .backup-lease".to_owned()]));
+    assert_eq!(
+        (as_seen_by_a_peer(events.take()), objects.take()),
+        (gate.to_vec(), vec!["CREATE .backup-lease".to_owned()])
+    );
     assert!(!store.remove(&digest, None).unwrap());
     let lock = format!("{digest}.lock");
     let removal = [vec![format!("CREATE {lock}")], gate.to_vec(), vec![format!("DELETE {lock}")]].concat();
-    assert_eq!(events.take(), removal);
+    assert_eq!(as_seen_by_a_peer(events.take()), removal);
     lease.finish().unwrap();
-    assert_eq!((events.take(), objects.take()), (gate.to_vec(), vec!["DELETE .backup-lease".to_owned()]));
+    assert_eq!(
+        (as_seen_by_a_peer(events.take()), objects.take()),
+        (gate.to_vec(), vec!["DELETE .backup-lease".to_owned()])
+    );
     assert!(store.remove(&digest, None).unwrap());
-    assert_eq!(events.take(), removal);
+    assert_eq!(as_seen_by_a_peer(events.take()), removal);
 }
 
 /// A process that is killed with a lock, the gate or a marker in hand holds nobody up: not even for the 20 s that these

@@ -27,6 +27,7 @@ MNT, OUT, FM = (os.environ[name] for name in ("MNT", "OUT", "FM"))
 WORKSPACE = f"{MNT}/ws"
 HOLDER = "ada@cut"
 WHO = ["--as", "ada", "--checkout", "cut"]
+OBJECTS = f"{MNT}/objects"
 DURABLE = f"{OUT}/durable"  # There where `close = "durable"`: all is promised at once.
 SECOND = 1.0
 PAGE = 4096
@@ -284,6 +285,17 @@ def import_files(witness):
         pause(0.2)
 
 
+def put_blobs(witness):
+    """In a store of its own, without a catalog."""
+    source = f"{OUT}/blob"
+    for number in range(1000):
+        data = content("blob", number)
+        write(source, data)
+        done = run("store", "put", source, "--objects", OBJECTS)
+        witness.answered("blob", number, "now", digest=done["digest"])
+        pause(0.05)
+
+
 def make_new(witness):
     """Names that were never there before."""
     for number in range(10000):
@@ -317,7 +329,7 @@ def work():
     start_mount()
     jobs = [
         *((save_mixed, f"mixed-{n}", MIXED[2 * n : 2 * n + 2]) for n in range(3)),
-        *((job, job.__name__) for job in (save_hot, check_in, revert, take_leases, import_files, make_new, write_live)),
+        *((job, job.__name__) for job in (save_hot, check_in, revert, take_leases, import_files, put_blobs, make_new, write_live)),
     ]
     for job, name, *arguments in jobs:
         threading.Thread(target=until_cut, args=(job, Witness(name), *arguments)).start()
@@ -440,6 +452,14 @@ class Checker:
             if found is None or digest(found) != tries[ack["turn"]]:
                 self.lost(f"the import of {ack['path']}")
 
+    def check_puts(self):
+        for ack in self.acked("blob"):
+            self.count("puts")
+            done = subprocess.run(command("store", "get", ack["digest"], "--objects", OBJECTS), capture_output=True)
+            data = content("blob", ack["turn"])
+            if done.stdout != data or ack["digest"].removeprefix("sha256:") != digest(data):
+                self.lost(f"blob {ack['turn']}: {done.stderr.decode()}")
+
     def check_copies(self):
         for ack in self.acked("reverted"):
             for copy in ack.get("copies", []):
@@ -463,9 +483,18 @@ class Checker:
     def check_again(self):
         """All drafts can be checked in, and are the same bytes as versions."""
         before = self.whole_tree()
-        run("checkin", FM, "-m", "after the cut")
+        deadline = time.monotonic() + 100
+        while not self.checks_in() and time.monotonic() < deadline:
+            time.sleep(1)
         if self.whole_tree() != before:
             self.lost("a check-in changed what a file holds")
+
+    def checks_in(self):
+        """A lock whose bytes the cut took is nobody's a minute later."""
+        done = subprocess.run(command("checkin", FM, "-m", "after the cut"), capture_output=True)
+        if done.returncode != 0 and b"is held by somebody else" not in done.stderr:
+            self.lost(f"what can't be checked in: {done.stderr.decode()}")
+        return done.returncode == 0 or b"is held by somebody else" not in done.stderr
 
     def whole_tree(self):
         names = [os.path.join(top, name) for top, _, files in os.walk(FM) for name in files]
@@ -501,6 +530,7 @@ def check():
         checker.check_versions,
         checker.check_leases,
         checker.check_imports,
+        checker.check_puts,
         checker.check_copies,
         checker.check_again,
     ):

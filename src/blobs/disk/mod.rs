@@ -153,12 +153,19 @@ impl DiskStore {
     }
 }
 
-impl BlobStore for DiskStore {
-    fn put(&self, source: &mut dyn Read) -> Result<(Digest, u64), BlobError> {
+impl DiskStore {
+    /// Stores the bytes of a reader, if `check` has nothing against their digest.
+    fn put_one(
+        &self,
+        source: &mut dyn Read,
+        check: impl FnOnce(Digest) -> Result<(), BlobError>,
+    ) -> Result<(Digest, u64), BlobError> {
         let ground = self.ground()?;
         let (candidate, file) = self.write_temporary(&ground, source, &mut vec![0; BUFFER_BYTES])?;
-        let synced = file.map_or(Ok(()), |file| self.steps.tolerate(self.steps.sync_file(&file)));
-        let stored = synced.map_err(|source| candidate.sync_error(self, source)).and_then(|()| {
+        let sync = || file.map_or(Ok(()), |file| self.steps.tolerate(self.steps.sync_file(&file)));
+        let synced = check(candidate.digest)
+            .and_then(|()| sync().map_err(|source| candidate.sync_error(self, source)));
+        let stored = synced.and_then(|()| {
             let mut results = self.publish(&ground, std::slice::from_ref(&candidate));
             results.pop().expect("BUG: one candidate has one result")
         });
@@ -166,6 +173,26 @@ impl BlobStore for DiskStore {
             self.discard(&ground, &candidate);
         }
         stored.map(|()| (candidate.digest, candidate.size))
+    }
+}
+
+impl BlobStore for DiskStore {
+    fn put(&self, source: &mut dyn Read) -> Result<(Digest, u64), BlobError> {
+        self.put_one(source, |_| Ok(()))
+    }
+
+    /// The bytes are hashed as they come, and published only if that is their digest.
+    fn put_known(
+        &self,
+        digest: &Digest,
+        _size: u64,
+        mut source: Box<dyn Read + Send>,
+    ) -> Result<(), BlobError> {
+        let check = |found| match found == *digest {
+            true => Ok(()),
+            false => Err(BlobError::Corrupt { digest: *digest, found }),
+        };
+        self.put_one(&mut source, check).map(drop)
     }
 
     fn open(&self, digest: &Digest) -> Result<Blob, BlobError> {

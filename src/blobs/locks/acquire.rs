@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::dir::{Dir, gone_is_removed};
 use super::found::{Generation, look, remove_found};
-use super::own::OwnFile;
+use super::own::{OwnFile, Reuse};
 use super::{
     Coordination, Held, LOCKS_DIR, LOCKS_DIR_MODE, Lock, Locks, POLL_MS, Places, Subject, token, turns,
 };
@@ -50,8 +50,8 @@ impl Locks {
     ) -> Result<Option<Held<'_>>, BlobError> {
         let token = token::new(&self.env);
         loop {
-            if let Some(own) = OwnFile::create(&self.env, dir, name, &token)? {
-                return Held::begin(own, &self.heart).map(Some);
+            if let Some(own) = self.make_file(dir, name, &token)? {
+                return Held::begin(own, self).map(Some);
             }
             while let Next::Wait = self.clear(dir, name, &token)? {
                 if self.env.now_ms() >= deadline_ms {
@@ -62,6 +62,23 @@ impl Locks {
             if self.env.now_ms() > deadline_ms {
                 return Ok(None);
             }
+        }
+    }
+
+    /// Makes the file of a lock, of a spare one if there is one; none, if the name is taken.
+    fn make_file(&self, dir: &Arc<Dir>, name: &OsStr, token: &str) -> Result<Option<OwnFile>, BlobError> {
+        let spare = self.spare.lock().take();
+        match spare.filter(|spare| spare.is_in(dir)).map(|spare| spare.reuse(&self.env, name, token)) {
+            Some(Err(error)) => Err(error),
+            Some(Ok(Reuse::Held(own))) => Ok(Some(own)),
+            Some(Ok(Reuse::Taken(spare))) => {
+                let before = self.spare.lock().replace(spare);
+                if let Some(before) = before {
+                    before.discard();
+                }
+                Ok(None)
+            }
+            Some(Ok(Reuse::Gone)) | None => OwnFile::create(&self.env, dir, name, token),
         }
     }
 

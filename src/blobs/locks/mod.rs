@@ -33,7 +33,7 @@ use parking_lot::Mutex;
 use self::dir::Dir;
 use self::env::Env;
 use self::heart::Heart;
-use self::own::OwnFile;
+use self::own::{OwnFile, Spare};
 use self::turns::Turn;
 use super::{BlobError, Faults};
 use crate::clock::Clock;
@@ -95,6 +95,16 @@ pub struct Locks {
     backup_heart: Heart,
     /// As they were last used. Held to take or replace the reference.
     places: Mutex<Option<Arc<Places>>>,
+    /// The file of a lock that ended. Held to take or replace it.
+    spare: Mutex<Option<Spare>>,
+}
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        if let Some(spare) = self.spare.get_mut().take() {
+            spare.discard();
+        }
+    }
 }
 
 /// The directories of locks.
@@ -132,6 +142,7 @@ impl Locks {
             heart: heart("lock-heartbeat"),
             backup_heart: heart("backup-heartbeat"),
             places: Mutex::default(),
+            spare: Mutex::default(),
         }
     }
 
@@ -225,14 +236,16 @@ impl Drop for Lock<'_> {
 struct Held<'l> {
     own: Arc<OwnFile>,
     heart: &'l Heart,
+    spare: &'l Mutex<Option<Spare>>,
     beat: u64,
 }
 
 impl<'l> Held<'l> {
-    fn begin(own: OwnFile, heart: &'l Heart) -> Result<Self, BlobError> {
+    fn begin(own: OwnFile, locks: &'l Locks) -> Result<Self, BlobError> {
         let own = Arc::new(own);
+        let (heart, spare) = (&locks.heart, &locks.spare);
         match heart.add(Arc::clone(&own) as _) {
-            Ok(beat) => Ok(Self { own, heart, beat }),
+            Ok(beat) => Ok(Self { own, heart, spare, beat }),
             Err(source) => {
                 own.remove()?;
                 Err(BlobError::io("start the heartbeat of", &own.path())(source))
@@ -250,6 +263,14 @@ impl<'l> Held<'l> {
 
     fn release(self) -> Result<(), BlobError> {
         self.heart.remove(self.beat);
-        self.own.remove()
+        if self.spare.lock().is_some() {
+            return self.own.remove();
+        }
+        let aside = self.own.set_aside()?;
+        let before = std::mem::replace(&mut *self.spare.lock(), aside);
+        if let Some(before) = before {
+            before.discard();
+        }
+        Ok(())
     }
 }

@@ -106,15 +106,41 @@ impl OwnFile {
 
     /// Removes the file if it is ours; if it is gone or another's, nothing is left to do.
     pub(super) fn remove(&self) -> Result<(), BlobError> {
+        match self.end()? {
+            Some(_) => self.unlink(),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`remove`](Self::remove), but keeps the file for the next lock, under a name that locks nothing.
+    pub(super) fn set_aside(&self) -> Result<Option<Spare>, BlobError> {
+        let Some(file) = self.end()? else { return Ok(None) };
+        let name = Spare::name(&self.token);
+        let rename = || sys::rename_new_at(&self.dir.file, &self.name, &name);
+        match self.env.step(Step::RemoveLock, rename) {
+            Ok(()) => {
+                let length = self.token.len();
+                Ok(Some(Spare { dir: Arc::clone(&self.dir), name, file, length }))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            // The filesystem can't rename so, or something has the name: nobody needs the file.
+            Err(error) if sys::refuses_rename_new(&error) => self.unlink().map(|()| None),
+            Err(error) => Err(self.error("remove", error)),
+        }
+    }
+
+    /// Lets nobody take this for held any more; the file, if it is still ours.
+    fn end(&self) -> Result<Option<Arc<File>>, BlobError> {
         if self.is_overdue() {
             // Others may be about to take it away: so it is young again, and they see that before they do.
             self.beat();
         }
         self.state.store(ENDED, Ordering::Relaxed);
         self.dir.check()?;
-        if self.find()?.is_none() {
-            return Ok(());
-        }
+        self.find()
+    }
+
+    fn unlink(&self) -> Result<(), BlobError> {
         let removed = self.env.step(Step::RemoveLock, || sys::unlink_at(&self.dir.file, &self.name));
         gone_is_removed(removed).map_err(|error| self.error("remove", error))
     }
@@ -161,6 +187,82 @@ impl OwnFile {
 
     fn error(&self, action: &'static str, error: io::Error) -> BlobError {
         self.dir.error(action, &self.name)(error)
+    }
+}
+
+/// A file of a lock that ended, kept for the next: ext4 looks at each inode that was freed within minutes before it
+/// makes a new one, so that a file made and removed for each lock makes all others of the directory slow.
+///
+/// Who dies leaves it, and whoever sweeps the directory an hour later removes it.
+pub(super) struct Spare {
+    dir: Arc<Dir>,
+    name: OsString,
+    file: Arc<File>,
+    /// The bytes of the token that it holds.
+    length: usize,
+}
+
+/// What became of an attempt to make a spare file a lock.
+pub(super) enum Reuse {
+    /// It is the lock.
+    Held(OwnFile),
+    /// Somebody else has the name.
+    Taken(Spare),
+    /// It can't be used any more.
+    Gone,
+}
+
+impl Spare {
+    fn name(token: &str) -> OsString {
+        format!("spare-{token}").into()
+    }
+
+    pub(super) fn is_in(&self, dir: &Dir) -> bool {
+        self.dir.id == dir.id
+    }
+
+    /// Signs the file anew and gives it the name of a lock, if that is free.
+    pub(super) fn reuse(mut self, env: &Arc<Env>, name: &OsStr, token: &str) -> Result<Reuse, BlobError> {
+        self.dir.check()?;
+        let now = env.now();
+        if self.sign(env, token, now).is_err() {
+            self.discard();
+            return Ok(Reuse::Gone);
+        }
+        let rename = || sys::rename_new_at(&self.dir.file, &self.name, name);
+        match env.step(Step::NameLock, rename) {
+            Ok(()) => Ok(Reuse::Held(OwnFile {
+                env: Arc::clone(env),
+                dir: self.dir,
+                name: name.to_owned(),
+                token: token.to_owned(),
+                file: Mutex::new(self.file),
+                beaten_ms: AtomicI64::new(now.boot_ms),
+                state: AtomicU8::new(HELD),
+            })),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Reuse::Taken(self)),
+            Err(_) => {
+                self.discard();
+                Ok(Reuse::Gone)
+            }
+        }
+    }
+
+    fn sign(&mut self, env: &Env, token: &str, now: Instant) -> io::Result<()> {
+        env.step(Step::WriteLock, || self.file.write_all_at(token.as_bytes(), 0))?;
+        if self.length != token.len() {
+            self.file.set_len(token.len() as u64)?;
+            self.length = token.len();
+        }
+        touch(env, &self.file, now)
+    }
+
+    /// Removes the file; where that fails, a sweep does it later.
+    pub(super) fn discard(self) {
+        let is_ours = self.file.metadata().and_then(|known| self.dir.holds(&self.name, FileId::of(&known)));
+        if matches!(is_ours, Ok(true)) {
+            let _ = sys::unlink_at(&self.dir.file, &self.name);
+        }
     }
 }
 

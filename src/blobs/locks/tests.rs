@@ -98,10 +98,12 @@ impl Yard {
         fs::read_to_string(self.path(name)).unwrap()
     }
 
+    /// The names of what locks anything.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.objects().join(".locks")).unwrap();
         let mut names: Vec<String> =
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.retain(|name| !name.starts_with("spare-"));
         names.sort();
         names
     }
@@ -624,6 +626,44 @@ fn a_release_removes_only_our_own_file() {
     assert_eq!((error.code(), error.io_error().unwrap().raw_os_error()), ("unavailable", Some(EACCES)));
 }
 
+/// The file of a lock that ended serves the next one, signed anew; a sweep may have it, and nothing of it outlives the
+/// store.
+#[test]
+fn a_lock_is_made_of_the_file_of_the_last_one() {
+    let yard = Yard::new();
+    let spares = || {
+        let entries = fs::read_dir(yard.objects().join(".locks")).unwrap();
+        entries
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_none())
+            .collect::<Vec<_>>()
+    };
+    let locks = yard.locks();
+    let first = locks.lock(&digest()).unwrap();
+    let (inode, token) = (yard.inode(&name()), yard.read(&name()));
+    first.release().unwrap();
+    assert_eq!((yard.names().len(), spares().len()), (0, 1));
+    yard.clock.clock.advance_ms(7_200_000);
+    let second = locks.lock(&digest()).unwrap();
+    assert_eq!((yard.inode(&name()), spares().len()), (inode, 0));
+    assert_ne!(yard.read(&name()), token);
+    assert_eq!(yard.age_of(&name()), 0);
+    let other = locks.gate().unwrap();
+    second.release().unwrap();
+    other.release().unwrap();
+    assert_eq!(spares().len(), 1, "one is enough");
+    fs::remove_file(&spares()[0]).unwrap();
+    locks.lock(&digest()).unwrap().release().unwrap();
+    assert_eq!(spares().len(), 1, "another one was made");
+    yard.plant(&name(), "foreign", 0);
+    let taken = yard.path(&name());
+    yard.meanwhile(move || drop(fs::remove_file(&taken)));
+    locks.lock(&digest()).unwrap().release().unwrap();
+    assert_eq!(spares().len(), 1, "it waited for the other one's end");
+    drop(locks);
+    assert!(spares().is_empty());
+}
+
 /// A holder that overslept makes its lock young before it removes it: nobody else is at it then.
 #[test]
 fn a_late_release_beats_first() {
@@ -669,7 +709,7 @@ fn the_directory_of_locks_is_never_a_symlink_nor_another_one() {
     let locks = yard.locks();
     for _ in 0..2 {
         locks.lock(&digest()).unwrap().release().unwrap();
-        fs::remove_dir(&dir).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
     }
 }
 
