@@ -6,7 +6,7 @@ use axum::http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETR
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use crate::blobs::{BlobError, WrongBytes};
+use crate::blobs::BlobError;
 
 /// Why a request is not done. Each has a constant text: nothing of a request is repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,6 @@ impl From<BlobError> for Refusal {
     fn from(error: BlobError) -> Self {
         match &error {
             BlobError::Missing { .. } => return Self::Missing,
-            BlobError::Source { source } if is_wrong_bytes(source) => return Self::WrongBytes,
             BlobError::Source { .. } => return Self::BrokenOff,
             _ => {}
         }
@@ -95,8 +94,4 @@ impl From<BlobError> for Refusal {
             _ => Self::StoreFailed,
         }
     }
-}
-
-fn is_wrong_bytes(source: &io::Error) -> bool {
-    source.get_ref().is_some_and(|inner| inner.is::<WrongBytes>())
 }

@@ -20,7 +20,7 @@ use super::answers::Refusal;
 use super::incoming::{channel, read_short};
 use super::outgoing::Placed;
 use super::shared::Shared;
-use crate::blobs::{BlobStore, Promised};
+use crate::blobs::{BlobError, BlobStore};
 use crate::model::Digest;
 
 /// How many digests one request may name.
@@ -108,15 +108,18 @@ async fn receive(
     let storing = shared.ask(move |shared| {
         let store = shared.store();
         let known = store.has(&digest)?;
-        store.put(&mut Promised::new(incoming, digest, declared))?;
-        Ok(known)
+        match store.put_known(&digest, declared.unwrap_or(0), Box::new(incoming)) {
+            // What came is other bytes than were promised: what is at the address is not meant.
+            Err(BlobError::Corrupt { .. }) => Ok(None),
+            stored => stored.map(|()| Some(known)),
+        }
     });
     let silence = shared.options.patience.silence;
     let feeding = feed.run(body, bound, silence, &*shared.clock, &shared.metrics);
     // The store is waited for in any case: what came is removed before the answer says so.
     let (fed, stored) = tokio::join!(feeding, storing);
     fed?;
-    let known = stored?;
+    let known = stored?.ok_or(Refusal::WrongBytes)?;
     shared.metrics.puts.fetch_add(1, Ordering::Relaxed);
     Ok(if known { StatusCode::OK } else { StatusCode::CREATED })
 }

@@ -110,7 +110,7 @@ impl Running {
         }
     }
 
-    /// Every file below the directory.
+    /// What the server has stored or is storing.
     fn files(&self) -> Vec<PathBuf> {
         let mut dirs = vec![self.dir.path().to_owned()];
         let mut files = Vec::new();
@@ -119,6 +119,7 @@ impl Running {
                 if entry.file_type().unwrap().is_dir() { &mut dirs } else { &mut files }.push(entry.path());
             }
         }
+        files.retain(|file: &PathBuf| !file.to_string_lossy().contains("/.locks/spare-"));
         files
     }
 }
