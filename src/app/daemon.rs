@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
 
+use super::asks::Asks;
 use super::control::{Control, Serving};
 use super::error::{AppError, Result};
 use super::logging;
@@ -34,13 +35,21 @@ const SHARING_END: Duration = Duration::from_secs(2);
 /// How long tasks of the runtime may take to end.
 const RUNTIME_END: Duration = Duration::from_secs(2);
 
-impl Driven for Vfs {
+/// What time and other processes' commits drive.
+struct Drives {
+    vfs: Arc<Vfs>,
+    asks: Asks,
+}
+
+impl Driven for Drives {
     fn tick(&self) {
-        Self::tick(self);
+        self.vfs.tick();
+        self.asks.look();
     }
 
     fn wake(&self) {
-        Self::wake(self);
+        self.vfs.wake();
+        self.asks.look();
     }
 }
 
@@ -78,12 +87,14 @@ fn mount_and_serve(
     let vfs = Vfs::new(Arc::clone(&workspace), vfs_options(plan))?;
     let run = workspace.layout().run().to_owned();
     let control = Control::bind(&run, &plan.holder)?;
+    let asks = Asks::new(Arc::clone(&workspace), plan.holder.clone())?;
+    let drives = Arc::new(Drives { vfs: Arc::clone(&vfs), asks });
     let mounted = mount(plan, &workspace, &vfs)?;
     let daemon = Daemon {
         plan,
         runtime,
         clock: Arc::clone(&clock),
-        timers: Timers::start(&vfs, &run, clock)?,
+        timers: Timers::start(&drives, &run, clock)?,
         serving: control.serve(Arc::clone(&vfs) as _, stop),
         vfs,
         mounted,

@@ -3,6 +3,7 @@
 //! A mount is one process. `mount` starts it in the background by running this program again with `--foreground` in a
 //! session of its own, and waits for a line on a pipe; nothing forks after threads or the catalog exist.
 
+mod asks;
 mod background;
 mod control;
 mod daemon;

@@ -15,7 +15,7 @@ use super::head::{self, ChangeHead};
 use super::leases;
 use super::revert::forget_dir_time;
 use super::rows::DraftRow;
-use super::view::{self, execute, many, one};
+use super::view::{self, many, one};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
 use crate::model::{ArtifactPath, Attrs, ChangeNumber, Content, Ino, Kind, Seq, VersionInfo, VersionNumber};
 
@@ -140,9 +140,8 @@ impl CheckingIn<'_> {
         if delta.draft.as_ref().is_some_and(unpublished) {
             return Err(CatalogError::Unpublished { artifact });
         }
-        if let Some(lease) = leases::blocker(self.tx, &self.actor.holder, artifact, self.actor.now)? {
-            return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
-        }
+        let generation = delta.draft.as_ref().and_then(|draft| draft.generation);
+        leases::check_publishable(self.tx, self.actor, artifact, generation)?;
         if let Some(place) = delta.place.as_ref().filter(|_| delta.is_added() || delta.is_moved()) {
             leases::check_place(self.tx, self.actor, place)?;
         }
@@ -244,7 +243,7 @@ impl CheckingIn<'_> {
         if delta.is_deleted() {
             head::vacate(self.tx, &home)?;
             head::orphan(self.tx, delta.artifact, &home)?;
-            leases::drop_lease(self.tx, delta.artifact)?;
+            leases::drop_lease(self.tx, delta.artifact, self.actor.now)?;
         } else if delta.is_moved() {
             head::vacate(self.tx, &home)?;
             // It is there in every checkout now, whatever name one gave it before.
@@ -365,14 +364,14 @@ impl CheckingIn<'_> {
             return Ok(());
         }
         for delta in done {
-            self.release(delta.artifact)?;
+            leases::release_unless_writing(self.tx, self.actor, delta.artifact)?;
         }
         let sql = "SELECT artifact FROM lease WHERE holder = ?1 AND artifact IS NOT NULL AND NOT EXISTS
             (SELECT 1 FROM draft d WHERE d.artifact = lease.artifact AND d.checkout = ?2)";
         let params = (self.actor.holder.as_str(), self.actor.checkout.0);
         for artifact in many(self.tx, "list leases", sql, params, |row| row.get(0).map(Seq))? {
             if self.is_untouched(artifact)? {
-                self.release(artifact)?;
+                leases::release_unless_writing(self.tx, self.actor, artifact)?;
             }
         }
         Ok(())
@@ -395,13 +394,6 @@ impl CheckingIn<'_> {
             artifact == Seq::ROOT || view::place_of(self.tx, self.actor.checkout, artifact)? == home;
         let paths = &self.request.paths;
         Ok(in_place && (paths.is_empty() || paths.iter().any(|wanted| path.is_within(wanted))))
-    }
-
-    fn release(&self, artifact: Seq) -> Result<()> {
-        let sql = "DELETE FROM lease WHERE artifact = ?1 AND holder = ?2 AND NOT EXISTS
-            (SELECT 1 FROM writer w WHERE w.artifact = lease.artifact AND w.checkout = ?3)";
-        let params = (artifact.0, self.actor.holder.as_str(), self.actor.checkout.0);
-        execute(self.tx, "release a lease", sql, params).map(drop)
     }
 }
 

@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use super::Blocker;
 use crate::model::{Lease, Seq, VersionNumber};
 
 /// What helps whoever has no catalog any more.
@@ -57,6 +58,28 @@ pub enum CatalogError {
         /// The lease that refused.
         lease: Option<Box<Lease>>,
     },
+    /// Somebody's lease ended, but he is not known to have stopped writing.
+    #[error("{} may still be writing", lease.holder)]
+    Quarantined {
+        /// The artifact that is closed to others.
+        artifact: Seq,
+        /// The lease that ended.
+        lease: Box<Lease>,
+    },
+    /// The lease under which bytes were written was ended by hand.
+    #[error("the lease was broken")]
+    Fenced {
+        /// The artifact.
+        artifact: Seq,
+        /// The lease that was ended.
+        lease: Box<Lease>,
+    },
+    /// Some of the resources of a set are not to be had; nothing was granted.
+    #[error("{} of the resources are not to be had", .0.len())]
+    Blocked(Vec<Blocker>),
+    /// A request's id was used before, for other contents.
+    #[error("this request id was used for another request")]
+    RequestReused,
     /// The draft, or what the process read, is older than the head version.
     #[error("made on version {base}, and the newest is {head}")]
     Stale {
@@ -76,7 +99,7 @@ pub enum CatalogError {
         lease: Option<Box<Lease>>,
     },
     /// A time to live that isn't positive.
-    #[error("a lease's time to live must be positive")]
+    #[error("a lease's time to live must be positive and at most 100 years")]
     BadTtl,
     /// There is no such name, artifact, version or checkout.
     #[error("no such entry")]

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use rusqlite::{Connection, Transaction};
 
-use super::rows::holder_at;
-use super::view::{execute, many};
+use super::rows::{bad, holder_at};
+use super::view::{execute, many, one};
 use super::{Actor, Catalog, Durability, Result};
-use crate::model::{Holder, Seq, Timestamp};
+use crate::model::{Generation, Holder, Instant, Lease, ResourceKey, Seq, Timestamp};
 
 /// How many events are kept; older ones are forgotten.
 const KEPT: i64 = 100_000;
@@ -36,6 +36,18 @@ pub enum EventKind {
     CheckInFailed,
     /// A check-in or a revert settled what had gone wrong with an artifact.
     Settled,
+    /// A lease was granted, with a new generation.
+    Granted,
+    /// A lease was extended; its generation stays.
+    Renewed,
+    /// A lease was given back.
+    Released,
+    /// A lease was ended by somebody else than its holder.
+    Broken,
+    /// A resource was closed since its writer was not known to have stopped, and somebody ended that.
+    Resolved,
+    /// A holder was asked for what he has.
+    Asked,
 }
 
 impl EventKind {
@@ -51,6 +63,12 @@ impl EventKind {
             Self::PublishFailed => "publish-failed",
             Self::CheckInFailed => "checkin-failed",
             Self::Settled => "settled",
+            Self::Granted => "granted",
+            Self::Renewed => "renewed",
+            Self::Released => "released",
+            Self::Broken => "broken",
+            Self::Resolved => "resolved",
+            Self::Asked => "asked",
         }
     }
 }
@@ -70,6 +88,25 @@ pub struct Event {
     pub holder: Option<Holder>,
     /// Further words for people.
     pub detail: String,
+    /// The lease that it is about, as it was after.
+    pub lease: Option<EventLease>,
+}
+
+/// What an event tells of a lease: together such events tell the whole table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventLease {
+    /// What it is on.
+    pub key: ResourceKey,
+    /// Its generation.
+    pub generation: Generation,
+    /// The boot that the two times below count from.
+    pub boot: i64,
+    /// When the event happened, in milliseconds since that boot: no stepped clock changes that.
+    pub boot_ms: i64,
+    /// When the lease ends, in milliseconds since that boot.
+    pub expires_boot_ms: i64,
+    /// When the lease ends, by the wall clock.
+    pub expires: Timestamp,
 }
 
 /// An event that is to be appended.
@@ -95,10 +132,25 @@ impl Catalog {
 
     /// Up to `limit` events whose number is above `after`, oldest first.
     pub fn events(&self, after: i64, limit: usize) -> Result<Vec<Event>> {
-        let sql = "SELECT seq, at, kind, artifact, holder, detail FROM event
-            WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+        let sql = format!("SELECT {EVENT_COLUMNS} FROM event e WHERE e.seq > ?1 ORDER BY e.seq LIMIT ?2");
         let limit_rows = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.read(|conn: &Connection| many(conn, "list events", sql, (after, limit_rows), event_row))
+        self.read(|conn: &Connection| many(conn, "list events", &sql, (after, limit_rows), event_row))
+    }
+
+    /// The numbers of the oldest event that is kept and of the newest; none before the first.
+    pub fn event_range(&self) -> Result<Option<(i64, i64)>> {
+        let sql = "SELECT min(seq), max(seq) FROM event";
+        let read = |row: &rusqlite::Row<'_>| Ok(row.get::<_, Option<i64>>(0)?.zip(row.get(1)?));
+        self.read(|conn| Ok(one(conn, "read the ends of the event log", sql, (), read)?.flatten()))
+    }
+
+    /// What others did after an event to what a holder has, oldest first: broken, resolved or asked for.
+    pub fn told(&self, holder: &Holder, after: i64) -> Result<Vec<Event>> {
+        let sql = format!(
+            "SELECT {EVENT_COLUMNS} FROM event e
+             WHERE e.seq > ?1 AND e.holder = ?2 AND e.kind IN ('broken', 'resolved', 'asked') ORDER BY e.seq"
+        );
+        self.read(|conn| many(conn, "list what a holder is told", &sql, (after, holder.as_str()), event_row))
     }
 
     /// What went wrong for a holder and no check-in or revert of the artifact has settled since, oldest first: of each
@@ -108,12 +160,15 @@ impl Catalog {
     }
 }
 
+const EVENT_COLUMNS: &str = "e.seq, e.at, e.kind, e.artifact, e.holder, e.detail, e.key, e.generation, e.boot, e.boot_ms, e.expires_boot_ms, e.expires";
+
 fn problems_of(conn: &Connection, holder: &Holder) -> Result<Vec<Event>> {
     let sql = "WITH settled AS (SELECT artifact, max(seq) AS seq FROM event
           WHERE holder = ?1 AND kind = 'settled' GROUP BY artifact)
-        SELECT max(e.seq), e.at, e.kind, e.artifact, e.holder, e.detail
+        SELECT max(e.seq), e.at, e.kind, e.artifact, e.holder, e.detail, e.key, e.generation, e.boot, e.boot_ms,
+          e.expires_boot_ms, e.expires
         FROM event e LEFT JOIN settled s ON s.artifact IS e.artifact
-        WHERE e.holder = ?1 AND e.kind IN ('lease-lost', 'stale-save', 'publish-failed', 'checkin-failed')
+        WHERE e.holder = ?1 AND e.kind IN ('lease-lost', 'stale-save', 'publish-failed', 'checkin-failed', 'broken')
           AND e.seq > coalesce(s.seq, 0)
         GROUP BY e.kind, e.artifact ORDER BY 1";
     many(conn, "list problems", sql, [holder.as_str()], event_row)
@@ -146,7 +201,20 @@ fn event_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Event> {
         artifact: row.get::<_, Option<i64>>(3)?.map(Seq),
         holder: if nobody { None } else { Some(holder_at(row, 4)?) },
         detail: row.get(5)?,
+        lease: lease_of_row(row)?,
     })
+}
+
+fn lease_of_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<EventLease>> {
+    let Some(generation) = row.get::<_, Option<i64>>(7)? else { return Ok(None) };
+    Ok(Some(EventLease {
+        key: row.get_ref(6)?.as_str()?.parse().map_err(|_| bad(6, "resource key"))?,
+        generation: Generation(generation),
+        boot: row.get(8)?,
+        boot_ms: row.get(9)?,
+        expires_boot_ms: row.get(10)?,
+        expires: Timestamp(row.get(11)?),
+    }))
 }
 
 pub(super) fn append(tx: &Transaction<'_>, event: &NewEvent<'_>) -> Result<()> {
@@ -159,6 +227,39 @@ pub(super) fn append(tx: &Transaction<'_>, event: &NewEvent<'_>) -> Result<()> {
         event.detail,
     );
     execute(tx, "append an event", sql, params)?;
+    trim(tx)
+}
+
+/// Appends an event about a lease.
+pub(super) fn append_of_lease(
+    tx: &Transaction<'_>,
+    kind: EventKind,
+    artifact: Option<Seq>,
+    lease: &Lease,
+    now: Instant,
+    detail: &str,
+) -> Result<()> {
+    let sql = "INSERT INTO event
+        (at, kind, artifact, holder, detail, key, generation, boot, boot_ms, expires_boot_ms, expires)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    let params = (
+        now.wall.0,
+        kind.as_str(),
+        artifact.map(|artifact| artifact.0),
+        lease.holder.as_str(),
+        detail,
+        lease.key.to_string(),
+        lease.generation.0,
+        now.boot,
+        now.boot_ms,
+        lease.expires_boot_ms,
+        lease.expires.0,
+    );
+    execute(tx, "append an event", sql, params)?;
+    trim(tx)
+}
+
+fn trim(tx: &Transaction<'_>) -> Result<()> {
     let newest = tx.last_insert_rowid();
     if newest % TRIM_EVERY == 0 { forget_up_to(tx, newest - KEPT) } else { Ok(()) }
 }

@@ -44,10 +44,13 @@ pub use checkin::{CheckIn, CheckedIn, CheckedItem};
 pub use checkouts::{MountRow, Mounting};
 pub use deltas::DraftInfo;
 pub use error::CatalogError;
-pub use events::{Event, EventKind, NewEvent};
+pub use events::{Event, EventKind, EventLease, NewEvent};
 pub use history::{ChangeItem, ChangeRecord, ChangeRecordItem, KnownArtifact, NodePlace};
 pub use import::{ImportItem, Importing};
-pub use leases::LeaseFilter;
+pub use leases::{
+    Admission, AdmissionRequest, Ask, Blocker, ByHand, Conflict, Granted, Intent, LeaseFilter, ListedLease,
+    Unsaved, Want,
+};
 pub use manifests::{ChangeFacts, ItemFacts};
 pub use names::{NewEntry, RenameMode, RenameRequest, Renamed};
 pub use publish::StagedSave;
@@ -58,7 +61,9 @@ pub use shared::Unshared;
 pub use stamps::StampRow;
 pub use unsynced::UnsyncedSave;
 
-use crate::model::{ArtifactId, Attrs, CheckoutId, Entry, Holder, Ino, Instant, Kind, Layer, Name, Seq};
+use crate::model::{
+    ArtifactId, Attrs, CheckoutId, Entry, Holder, Ino, Instant, Kind, Layer, LeaseRequest, Name, Seq,
+};
 use error::doing;
 
 /// How long a transaction waits for another process's.
@@ -106,6 +111,15 @@ pub struct Actor {
 }
 
 impl Actor {
+    /// The request for a lease as the actor makes it.
+    pub(crate) fn request(&self) -> LeaseRequest {
+        LeaseRequest {
+            holder: self.holder.clone(),
+            ttl_ms: self.ttl_ms,
+            take_from_writers: self.take_from_writers,
+        }
+    }
+
     /// The attributes of an entry as this checkout shows them: versions have no owner of their own.
     fn attrs_of(&self, entry: &Entry) -> Attrs {
         match entry.layer {

@@ -13,7 +13,8 @@ use super::unsynced::{Unsynced, unsynced_of};
 use super::view::{self, Override, execute, one};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
 use crate::model::{
-    ArtifactId, Attrs, CheckoutId, Content, Entry, Generation, Ino, Kind, Layer, Scratch, Seq, VersionNumber,
+    ArtifactId, Attrs, CheckoutId, Content, Entry, Generation, Ino, Instant, Kind, Layer, Scratch, Seq,
+    VersionNumber,
 };
 
 /// A file, directory, symlink or special file that is to be made.
@@ -280,7 +281,7 @@ fn remove(tx: &Transaction<'_>, actor: &Actor, place: &Place, entry: &Entry) -> 
     forget_draft(tx, actor.checkout, entry.artifact)?;
     take_name(tx, actor, place, entry)?;
     if entry.head.is_none() {
-        forget_artifact(tx, entry.artifact)?;
+        forget_artifact(tx, entry.artifact, actor.now)?;
     }
     touch_dir(tx, actor.checkout, place.parent, actor)
 }
@@ -325,8 +326,8 @@ fn forget_name(tx: &Transaction<'_>, checkout: CheckoutId, place: &Place) -> Res
 }
 
 /// Forgets an artifact that no version, name or draft has any more.
-pub(super) fn forget_artifact(tx: &Transaction<'_>, artifact: Seq) -> Result<()> {
-    leases::drop_lease(tx, artifact)?;
+pub(super) fn forget_artifact(tx: &Transaction<'_>, artifact: Seq, now: Instant) -> Result<()> {
+    leases::drop_lease(tx, artifact, now)?;
     // One that another check-in deleted while it was a draft here still has its versions.
     let sql = "DELETE FROM artifact WHERE seq = ?1 AND NOT EXISTS
         (SELECT 1 FROM version WHERE version.artifact = artifact.seq)";
@@ -470,7 +471,11 @@ impl Renaming<'_> {
                 self.leave(source)?;
                 forget_draft(self.tx, self.actor.checkout, source.artifact)?;
                 settle_on(self.tx, self.actor, self.to, body, self.classes.1, self.spare)?;
-                if source.head.is_none() { forget_artifact(self.tx, source.artifact) } else { Ok(()) }
+                if source.head.is_none() {
+                    forget_artifact(self.tx, source.artifact, self.actor.now)
+                } else {
+                    Ok(())
+                }
             }
         }
     }
@@ -503,7 +508,7 @@ impl Renaming<'_> {
             generation
         };
         if scratch != Scratch::No {
-            leases::drop_lease(self.tx, source.artifact)?;
+            leases::drop_lease(self.tx, source.artifact, self.actor.now)?;
         }
         put_body(self.tx, self.actor.checkout, source.artifact, &Body { generation, ..body }, base, scratch)
     }
@@ -520,7 +525,7 @@ impl Renaming<'_> {
     /// Ends what a body was before it went over another name.
     fn end_identity(&self, source: &Entry) -> Result<()> {
         forget_draft(self.tx, self.actor.checkout, source.artifact)?;
-        if source.head.is_none() { forget_artifact(self.tx, source.artifact) } else { Ok(()) }
+        if source.head.is_none() { forget_artifact(self.tx, source.artifact, self.actor.now) } else { Ok(()) }
     }
 
     fn reclassify_below(&self, dir: Seq) -> Result<()> {

@@ -1,11 +1,11 @@
-//! What people claim by hand: scratch as artifacts, and leases of whole directories; and leases by path.
+//! Scratch that people claim by hand as artifacts.
 
 use rusqlite::Transaction;
 
-use super::leases::{self, LeaseFilter};
+use super::leases;
 use super::view::{self, execute};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
-use crate::model::{ArtifactPath, CheckoutId, Entry, Holder, Kind, Lease, Scratch, Seq, Timestamp};
+use crate::model::{CheckoutId, Entry, Scratch, Seq, Timestamp};
 
 impl Catalog {
     /// Makes a scratch entry, and scratch directories above it, drafts that a check-in takes; reserves their names.
@@ -28,20 +28,6 @@ impl Catalog {
         })
     }
 
-    /// Takes or renews the leases of some artifacts, all or none; of a directory with all that lies below it.
-    pub fn acquire_whole(&self, actor: &Actor, artifacts: &[Seq]) -> Result<Vec<Lease>> {
-        self.write(Durability::Full, |tx| {
-            let take = |artifact: &Seq| {
-                let entry = view::entry_of(tx, actor.checkout, *artifact)?.ok_or(CatalogError::NotFound)?;
-                match entry.kind {
-                    Kind::Directory => leases::take_subtree(tx, actor, *artifact),
-                    _ => leases::take(tx, actor, *artifact, None),
-                }
-            };
-            artifacts.iter().map(take).collect()
-        })
-    }
-
     /// Provisional entries of a checkout that nobody changed since `before`, and that no scratch directory holds: they
     /// count as documents now.
     pub fn settled_provisional(&self, checkout: CheckoutId, before: Timestamp) -> Result<Vec<Seq>> {
@@ -52,31 +38,6 @@ impl Catalog {
         self.read(|conn| {
             view::many(conn, "list provisional files", sql, (checkout.0, before.0), |row| row.get(0).map(Seq))
         })
-    }
-
-    /// Every row of the lease table that passes the filter, with the path of the artifact: in the head tree, or in the
-    /// holder's checkout if it was never checked in.
-    pub fn leases_by_path(&self, filter: &LeaseFilter) -> Result<Vec<(Option<ArtifactPath>, Lease)>> {
-        let mut listed = Vec::new();
-        for (artifact, lease) in self.leases(filter)? {
-            let path = match artifact {
-                Some(artifact) => self.lease_path(artifact, &lease.holder)?,
-                None => None,
-            };
-            listed.push((path, lease));
-        }
-        listed.sort_by(|(a, x), (b, y)| (a, &x.key).cmp(&(b, &y.key)));
-        Ok(listed)
-    }
-
-    fn lease_path(&self, artifact: Seq, holder: &Holder) -> Result<Option<ArtifactPath>> {
-        if let Some(path) = self.read(|conn| view::head_path_of(conn, artifact))? {
-            return Ok(Some(path));
-        }
-        match self.existing_checkout(holder)? {
-            Some(checkout) => self.path_of(checkout, artifact),
-            None => Ok(None),
-        }
     }
 }
 

@@ -158,8 +158,8 @@ fn give_back(tx: &Transaction<'_>, actor: &Actor, delta: &Delta) -> Result<()> {
         forget_dir_time(tx, actor, place.parent)?;
     }
     let key = ResourceKey::Artifact(view::id_of(tx, artifact)?);
-    leases::release(tx, &key, &actor.holder)?;
-    if delta.head.is_none() { names::forget_artifact(tx, artifact) } else { Ok(()) }
+    leases::release(tx, &key, &actor.holder, actor.now)?;
+    if delta.head.is_none() { names::forget_artifact(tx, artifact, actor.now) } else { Ok(()) }
 }
 
 /// Forgets the time of a directory in which the checkout has no names of its own any more.

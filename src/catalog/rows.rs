@@ -173,7 +173,7 @@ pub(super) fn draft_row(row: &Row<'_>, first: usize) -> rusqlite::Result<DraftRo
     })
 }
 
-/// Reads a row of `lease`: key, holder, generation, boot, expires_boot_ms, expires.
+/// Reads a row of `lease`: key, holder, generation, boot, expires_boot_ms, expires, fenced.
 pub(super) fn lease_row(row: &Row<'_>) -> rusqlite::Result<Lease> {
     let key: ResourceKey = row.get_ref(0)?.as_str()?.parse().map_err(|_| bad(0, "resource key"))?;
     Ok(Lease {
@@ -183,6 +183,7 @@ pub(super) fn lease_row(row: &Row<'_>) -> rusqlite::Result<Lease> {
         boot: row.get(3)?,
         expires_boot_ms: row.get(4)?,
         expires: Timestamp(row.get(5)?),
+        fenced: row.get(6)?,
     })
 }
 

@@ -8,8 +8,8 @@ use super::unsynced::{Solid, Unsynced, unsynced_of};
 use super::view::{self, execute};
 use super::{Actor, Catalog, CatalogError, Durability, Result};
 use crate::model::{
-    Attrs, CheckoutId, Content, Entry, Generation, Ino, Kind, Layer, Lease, Scratch, Seq, Timestamp,
-    VersionNumber,
+    Attrs, CheckoutId, Content, Entry, Generation, Ino, Kind, Layer, Lease, Protection, Scratch, Seq,
+    Timestamp, VersionNumber, protection,
 };
 
 /// The save of a file: its whole new content.
@@ -144,9 +144,11 @@ fn fence(
     base: Option<VersionNumber>,
 ) -> Result<Option<Lease>> {
     let lease = leases::lease_of(tx, save.artifact)?;
-    let mine = lease.filter(|l| l.holder == actor.holder && Some(l.generation) == save.generation);
-    match mine {
-        Some(lease) if lease.is_live(actor.now) => {
+    match (protection(lease.as_ref(), &actor.holder, save.generation, actor.now), lease) {
+        (Protection::Fenced, lease) => {
+            Err(CatalogError::LeaseLost { artifact: save.artifact, lease: lease.map(Box::new) })
+        }
+        (Protection::Holds, Some(lease)) => {
             let head = view::head_of(tx, save.artifact)?.and_then(|head| head.head);
             match (base, head) {
                 (Some(base), Some(head)) if base != head => {
@@ -157,6 +159,9 @@ fn fence(
         }
         _ => match leases::take_named(tx, actor, save.artifact, base) {
             Err(CatalogError::Held { artifact, lease }) => Err(CatalogError::LeaseLost { artifact, lease }),
+            Err(CatalogError::Quarantined { artifact, lease }) => {
+                Err(CatalogError::LeaseLost { artifact, lease: Some(lease) })
+            }
             other => other.map(Some),
         },
     }

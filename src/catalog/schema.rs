@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::error::{CatalogError, doing};
 
 /// The migrations, oldest first.
-const MIGRATIONS: &[&str] = &[FIRST, UNSYNCED_SAVES, COLLECTOR, SHARING];
+const MIGRATIONS: &[&str] = &[FIRST, UNSYNCED_SAVES, COLLECTOR, SHARING, ADMISSION];
 
 const FIRST: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -238,6 +238,81 @@ CREATE TABLE share_failure (
   at   INTEGER NOT NULL,
   text TEXT NOT NULL
 ) STRICT;
+";
+
+/// What leases need beyond the mount's own: generations of writers, intents, requests that may be repeated, and events
+/// that tell each grant. The newest event is never deleted, so that plain row numbers are never used twice.
+const ADMISSION: &str = "
+ALTER TABLE lease ADD COLUMN fenced INTEGER NOT NULL DEFAULT 0;
+
+-- The generation under which the bytes are written; of none before this.
+ALTER TABLE writer ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
+
+-- What somebody means to work on: others may mean the same, so that a pattern alone is no key.
+CREATE TABLE intent (
+  pattern         TEXT NOT NULL,
+  holder          TEXT NOT NULL,
+  checkout        INTEGER NOT NULL REFERENCES checkout (id),
+  task            TEXT,
+  generation      INTEGER NOT NULL,
+  boot            INTEGER NOT NULL,
+  expires_boot_ms INTEGER NOT NULL,
+  expires         INTEGER NOT NULL,
+  PRIMARY KEY (pattern, holder)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX intent_task ON intent (task) WHERE task IS NOT NULL;
+
+-- Requests that were granted, with a digest of what they asked for: a repeated one gets the same answer.
+CREATE TABLE request (
+  number   INTEGER PRIMARY KEY,
+  id       TEXT NOT NULL UNIQUE,
+  contents BLOB NOT NULL,
+  at       INTEGER NOT NULL
+) STRICT;
+CREATE TABLE request_grant (
+  request         INTEGER NOT NULL,
+  position        INTEGER NOT NULL,
+  key             TEXT NOT NULL,
+  generation      INTEGER NOT NULL,
+  boot            INTEGER NOT NULL,
+  expires_boot_ms INTEGER NOT NULL,
+  expires         INTEGER NOT NULL,
+  PRIMARY KEY (request, position)
+) STRICT, WITHOUT ROWID;
+
+-- Generations under which nothing that was not saved is to be kept.
+CREATE TABLE discarded (
+  generation INTEGER PRIMARY KEY,
+  at         INTEGER NOT NULL
+) STRICT;
+
+-- What holders were asked, under which generation.
+CREATE TABLE ask (
+  key        TEXT NOT NULL,
+  asker      TEXT NOT NULL,
+  generation INTEGER NOT NULL,
+  at         INTEGER NOT NULL,
+  message    TEXT NOT NULL,
+  PRIMARY KEY (key, asker)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE event_2 (
+  seq             INTEGER PRIMARY KEY,
+  at              INTEGER NOT NULL,
+  kind            TEXT NOT NULL,
+  artifact        INTEGER,
+  holder          TEXT,
+  detail          TEXT NOT NULL,
+  key             TEXT,
+  generation      INTEGER,
+  boot            INTEGER,
+  boot_ms         INTEGER,
+  expires_boot_ms INTEGER,
+  expires         INTEGER
+) STRICT;
+INSERT INTO event_2 (seq, at, kind, artifact, holder, detail) SELECT seq, at, kind, artifact, holder, detail FROM event;
+DROP TABLE event;
+ALTER TABLE event_2 RENAME TO event;
 ";
 
 /// Whether a database was ever made a catalog.

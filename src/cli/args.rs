@@ -354,53 +354,6 @@ pub struct LeasesArgs {
     pub format: FormatArgs,
 }
 
-/// The arguments of `lease`.
-#[derive(Debug, Args)]
-pub struct LeaseArgs {
-    /// What to do with the lease.
-    #[command(subcommand)]
-    pub action: LeaseAction,
-    /// Which workspace.
-    #[command(flatten)]
-    pub workspace: WorkspaceArgs,
-    /// The form of the output.
-    #[command(flatten)]
-    pub format: FormatArgs,
-}
-
-/// The subcommands of `lease`.
-#[derive(Debug, Subcommand)]
-pub enum LeaseAction {
-    /// Show who holds it, and until when
-    Show(LeaseTargetArgs),
-    /// Take or renew it
-    Acquire(LeaseAcquireArgs),
-    /// Give it back
-    Release(LeaseTargetArgs),
-}
-
-/// A lease, and who asks for it.
-#[derive(Debug, Args)]
-pub struct LeaseTargetArgs {
-    /// A key such as thread:42 or artifact:ID, or a path (write ./a:b for a file that looks like a key)
-    #[arg(value_name = "KEY|PATH")]
-    pub target: PathBuf,
-    /// Who asks, in full; by default the holder of the mount, or USER@CHECKOUT
-    #[arg(long = "as", value_name = "HOLDER")]
-    pub holder: Option<String>,
-}
-
-/// The arguments of `lease acquire`.
-#[derive(Debug, Args)]
-pub struct LeaseAcquireArgs {
-    /// The lease, and who asks for it.
-    #[command(flatten)]
-    pub target: LeaseTargetArgs,
-    /// For how long from now, such as 8h or 30m; by default as config.toml says
-    #[arg(long = "ttl", value_name = "DURATION", value_parser = parse_duration_ms)]
-    pub ttl_ms: Option<i64>,
-}
-
 /// The arguments of `recovered`.
 #[derive(Debug, Args)]
 pub struct RecoveredArgs {

@@ -2,11 +2,13 @@
 
 mod args;
 mod duration;
+mod lease;
 mod size;
 mod usage;
 
 pub use args::*;
 pub use duration::{DurationError, parse_duration_ms};
+pub use lease::*;
 pub use size::{SizeError, parse_size_bytes};
 pub use usage::{Unparsed, parse};
 
@@ -99,9 +101,10 @@ pub enum Command {
     Restore(RestoreArgs),
     /// List all leases
     Leases(LeasesArgs),
-    /// Show, take or give back one lease
+    /// Show, take, renew, give back and watch leases
     ///
-    /// A lease is on an artifact, or on any key of the form KIND:ID, to which its users give a meaning.
+    /// A lease is on an artifact, on something of which the machine has one (host:NAME), or on any key of the form
+    /// KIND:ID, to which its users give a meaning. An intent tells others what somebody means to work on.
     Lease(LeaseArgs),
     /// List or fetch bytes that were written and are in no draft
     Recovered(RecoveredArgs),

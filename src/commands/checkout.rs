@@ -26,6 +26,6 @@ pub(super) fn run(args: &CheckoutArgs, context: &Context, out: &mut dyn Write) -
 fn with_paths(paths: &[ArtifactPath], leases: Vec<Lease>) -> Vec<LeaseStatus> {
     let same = paths.len() == leases.len();
     let path = |index: usize| same.then(|| paths[index].clone());
-    let status = |(index, lease)| LeaseStatus { path: path(index), lease, live: true };
+    let status = |(index, lease)| LeaseStatus { path: path(index), lease, live: true, quarantined: false };
     leases.into_iter().enumerate().map(status).collect()
 }

@@ -2,8 +2,8 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-use crate::engine::EngineError;
-use crate::model::{Lease, NameError, ParseDigestError, ParseHolderError};
+use crate::engine::{EngineError, LeaseError};
+use crate::model::{NameError, ParseDigestError, ParseHolderError};
 
 /// A result of a command.
 pub type Result<T> = std::result::Result<T, CommandError>;
@@ -14,13 +14,20 @@ pub enum CommandError {
     /// The engine refused or failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// Somebody else holds a lease that was asked for by its key.
-    #[error("{object}: {}", held(lease.as_deref()))]
-    Held {
+    /// Leases were refused.
+    #[error(transparent)]
+    Lease(Box<LeaseError>),
+    /// Nobody has what was to be somebody's.
+    #[error("{object}: free; nobody has it")]
+    Unheld {
+        /// The key, path or task, as it was written.
+        object: String,
+    },
+    /// There is nobody to be waited for.
+    #[error("{object}: no writer is waited for; `leasehold lease show` tells who has it")]
+    NotQuarantined {
         /// The key or path, as it was written.
         object: String,
-        /// The lease that refused, unless it ended meanwhile.
-        lease: Option<Box<Lease>>,
     },
     /// Bytes are lost, or something else is wrong: the command has told what.
     #[error(
@@ -172,10 +179,9 @@ pub enum CommandError {
     Output(#[from] io::Error),
 }
 
-fn held(lease: Option<&Lease>) -> String {
-    match lease {
-        Some(lease) => format!("held by {} until {}", lease.holder, lease.expires.to_rfc3339()),
-        None => "was held by somebody else a moment ago; try again".to_owned(),
+impl From<LeaseError> for CommandError {
+    fn from(error: LeaseError) -> Self {
+        Self::Lease(Box::new(error))
     }
 }
 
@@ -183,7 +189,11 @@ impl CommandError {
     /// The process's exit status: 1 failed, 2 wrong usage, 3 held by someone else, 4 stale.
     pub fn exit_status(&self) -> u8 {
         match self {
-            Self::Engine(EngineError::Held { .. } | EngineError::KeyHeld { .. }) | Self::Held { .. } => 3,
+            Self::Engine(
+                EngineError::Held { .. } | EngineError::Quarantined { .. } | EngineError::Fenced { .. },
+            ) => 3,
+            Self::Lease(error) if error.is_busy() => 3,
+            Self::Lease(error) if matches!(**error, LeaseError::ValidationFailed(_)) => 2,
             Self::Engine(EngineError::Stale { .. } | EngineError::DeletedMeanwhile { .. }) => 4,
             Self::NoWorkspace(_)
             | Self::Outside { .. }
@@ -228,10 +238,7 @@ impl CommandError {
     fn advice(&self) -> Option<String> {
         match self {
             Self::Engine(error) => error.remedy(),
-            Self::Held { lease, .. } => {
-                let holder = &lease.as_ref()?.holder;
-                Some(format!("ask {holder} to release it, or try again after that"))
-            }
+            Self::Lease(error) => error.remedy(),
             Self::BadHolder { option, .. } => Some(format!("choose another with {option}")),
             Self::DaemonSilent { .. } => Some("see its log; if it hangs, end it and mount again".to_owned()),
             _ => None,
@@ -282,7 +289,7 @@ pub fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ArtifactPath, Generation, ResourceKey, Timestamp, VersionNumber};
+    use crate::model::{ArtifactPath, Generation, Lease, ResourceKey, Timestamp, VersionNumber};
 
     fn lease() -> Box<Lease> {
         Box::new(Lease {
@@ -292,6 +299,7 @@ mod tests {
             expires_boot_ms: 0,
             boot: 1,
             expires: Timestamp(1_796_000_000_000_000_000),
+            fenced: false,
         })
     }
 
@@ -313,7 +321,9 @@ mod tests {
         assert_eq!(CommandError::from(stale).exit_status(), 4);
         assert_eq!(CommandError::from(EngineError::NotFound(path)).exit_status(), 1);
         assert_eq!(CommandError::NoVersion("a".into()).exit_status(), 2);
-        assert_eq!(CommandError::Held { object: "thread:1".into(), lease: None }.exit_status(), 3);
+        assert_eq!(CommandError::from(LeaseError::ArtifactBusy { lease: None }).exit_status(), 3);
+        assert_eq!(CommandError::from(LeaseError::NotFound("a".into())).exit_status(), 1);
+        assert_eq!(CommandError::from(LeaseError::ValidationFailed("a".into())).exit_status(), 2);
     }
 
     #[test]

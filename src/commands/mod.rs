@@ -22,6 +22,7 @@ mod init;
 mod lease;
 mod leases;
 mod log;
+mod program;
 mod progress;
 mod recovered;
 mod rescue;

@@ -132,6 +132,7 @@ mod tests {
                 expires_boot_ms: now.boot_ms + ms,
                 boot: now.boot,
                 expires: now.wall,
+                fenced: false,
             };
             time_left(&lease, now)
         };

@@ -33,6 +33,8 @@ fn human(out: &mut dyn Write, report: &StatusReport, now: Instant, quiet_ms: i64
     )?;
     let problems: Vec<_> = report.problems.iter().map(|problem| vec![problem.clone()]).collect();
     section(out, "problems", &problems)?;
+    let asks: Vec<_> = report.asks.iter().map(|ask| vec![ask.clone()]).collect();
+    section(out, "asked of you (`leasehold lease release` gives it back)", &asks)?;
     sharing(out, report.sharing.as_ref())?;
     if report.scratch > 0 {
         writeln!(out, "scratch files: {}", report.scratch)?;
@@ -145,6 +147,7 @@ mod tests {
             expires_boot_ms: now.boot_ms + 90_000,
             boot: now.boot,
             expires: now.wall,
+            fenced: false,
         };
         let report = StatusReport {
             holder: Some("ada@desk".parse().unwrap()),
@@ -154,7 +157,7 @@ mod tests {
                 draft("a/b.docx", Action::Modified, true, true),
                 draft("c", Action::Deleted, false, false),
             ],
-            leases: vec![LeaseStatus { path: None, lease, live: true }],
+            leases: vec![LeaseStatus { path: None, lease, live: true, quarantined: false }],
             provisional: vec![ArtifactPath::parse("x.part").unwrap()],
             scratch: 2,
             sharing: Some(SharingStatus {

@@ -2,7 +2,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use crate::catalog::CatalogError;
-use crate::model::{ArtifactPath, Lease, ResourceKey, VersionNumber};
+use crate::model::{ArtifactPath, Lease, VersionNumber};
 
 /// Why the engine refused or failed.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +14,14 @@ pub enum EngineError {
         path: ArtifactPath,
         /// The lease that refused, unless it ended meanwhile.
         lease: Option<Box<Lease>>,
+    },
+    /// The lease under which the draft was written was broken.
+    #[error(
+        "{path}: the lease was broken since it was saved; take it again with `leasehold checkout`, or `leasehold revert` it"
+    )]
+    Fenced {
+        /// The object.
+        path: ArtifactPath,
     },
     /// The draft was made on an older version.
     #[error(
@@ -37,13 +45,13 @@ pub enum EngineError {
         /// The version that it was made on.
         base: VersionNumber,
     },
-    /// Somebody else holds the lease on a key that is no artifact.
-    #[error("{key}: {}", held(lease.as_deref()))]
-    KeyHeld {
-        /// The key.
-        key: ResourceKey,
-        /// The lease that refused, unless it ended meanwhile.
-        lease: Option<Box<Lease>>,
+    /// Somebody's lease ended, but he is not known to have stopped writing.
+    #[error("{path}: the lease of {} ended at {}, but he may still be writing", lease.holder, lease.expires.to_rfc3339())]
+    Quarantined {
+        /// The object.
+        path: ArtifactPath,
+        /// The lease that ended.
+        lease: Box<Lease>,
     },
     /// There is no such path in the checkout.
     #[error("{0}: no such file in this checkout")]
@@ -106,7 +114,9 @@ impl EngineError {
         };
         match self {
             Self::Held { lease, .. } => ask(lease, "check in"),
-            Self::KeyHeld { lease, .. } => ask(lease, "release it"),
+            Self::Quarantined { .. } => {
+                Some("wait until he has saved, or end that with `leasehold lease resolve`".to_owned())
+            }
             Self::NotFound(_) => Some("check its spelling".to_owned()),
             Self::Catalog { source, .. } => source.remedy().map(str::to_owned),
             Self::Blobs(source) | Self::NotStored { source, .. } => source.remedy().map(str::to_owned),
@@ -116,6 +126,7 @@ impl EngineError {
                 Some("make space on its filesystem".to_owned())
             }
             Self::Stale { .. }
+            | Self::Fenced { .. }
             | Self::DeletedMeanwhile { .. }
             | Self::Refused(_)
             | Self::File { .. }

@@ -8,6 +8,7 @@ mod checkin;
 mod collect;
 mod detached;
 mod error;
+mod events;
 mod files;
 mod fsck;
 mod history;
@@ -28,6 +29,7 @@ mod sharing;
 mod staging;
 mod stamps;
 mod status;
+mod watch;
 mod workspace;
 
 #[cfg(test)]
@@ -37,9 +39,11 @@ pub use backup::{CopyProgress, CopyReport, restore_backup};
 pub use collect::{CollectReport, CollectRequest, Tally};
 pub use detached::Detached;
 pub use error::EngineError;
+pub use events::NamedEvent;
 pub use fsck::{FsckProgress, FsckReport, Lost, LostUse};
 pub use import::{ImportProgress, ImportReport, ImportRequest};
 pub use layout::Layout;
+pub use leases::{Acquisition, BlockedBy, LeaseError, LeaseResult, Resource};
 pub use mounts::MountGuard;
 pub use objects::*;
 pub use ops::*;
@@ -48,7 +52,10 @@ pub use recovery::RecoveryMeta;
 pub use rescue::{RescueReport, rescue};
 pub use sharing::{ShareReport, SharingStatus};
 pub use staging::{ScratchName, StagingName, StagingRole};
+pub use watch::Watch;
 pub use workspace::{Environment, Workspace};
 
-pub use crate::catalog::Unshared;
+pub use crate::catalog::{
+    Admission, Ask, Conflict, Event, EventLease, Granted, Intent, LeaseFilter, Unsaved, Unshared,
+};
 pub use crate::model::RecoveryCopy;

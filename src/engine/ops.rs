@@ -115,6 +115,8 @@ pub struct StatusReport {
     pub recovered: Vec<RecoveryCopy>,
     /// What failed in the background and wants attention, a line each.
     pub problems: Vec<String>,
+    /// What others asked the holder for, a line each.
+    pub asks: Vec<String>,
     /// What the shared store is not known to have; none where none is configured.
     pub sharing: Option<super::SharingStatus>,
 }
@@ -160,6 +162,8 @@ pub struct LeaseStatus {
     pub lease: Lease,
     /// Whether it has not ended.
     pub live: bool,
+    /// Whether it ended, but its writer is not known to have stopped, so that nobody else may have it.
+    pub quarantined: bool,
 }
 
 /// What a revert did.

@@ -1,5 +1,5 @@
 use super::{Action, DraftStatus, RecoveryCopy, Result, StatusReport, Workspace};
-use crate::catalog::{DraftInfo, Event};
+use crate::catalog::{Ask, DraftInfo, Event, LeaseFilter};
 use crate::model::{ArtifactPath, CheckoutId, Holder};
 
 impl Workspace {
@@ -28,6 +28,7 @@ impl Workspace {
             scratch: self.in_catalog(self.catalog().scratch_count(checkout))?,
             recovered: self.recovered_of(holder)?,
             problems: self.problems_of(checkout, holder, under)?,
+            asks: self.asks_of(checkout, holder)?,
             sharing: self.sharing_status()?,
         })
     }
@@ -52,8 +53,23 @@ impl Workspace {
         Ok(lines)
     }
 
+    /// What a holder was asked for, a line each.
+    fn asks_of(&self, checkout: CheckoutId, holder: &Holder) -> Result<Vec<String>> {
+        let asks = self.in_catalog(self.catalog().asks(holder))?;
+        let line = |ask: Ask| {
+            let object = match ask.artifact {
+                Some(artifact) => {
+                    self.in_catalog(self.catalog().any_path_of(checkout, artifact))?.to_string()
+                }
+                None => ask.key.to_string(),
+            };
+            Ok(format!("{object}: {} at {}: {}", ask.asker, ask.at.to_rfc3339(), ask.message))
+        };
+        asks.into_iter().map(line).collect()
+    }
+
     fn leases_under(&self, under: &ArtifactPath) -> Result<Vec<super::LeaseStatus>> {
-        let mut leases = self.leases()?;
+        let mut leases = self.leases(&LeaseFilter::default())?;
         leases.retain(|lease| match &lease.path {
             Some(path) => path.is_within(under),
             None => under.is_root(),
@@ -74,6 +90,7 @@ fn problem_line(event: &Event, path: &ArtifactPath) -> String {
         "lease-lost" => "`leasehold recovered` has what was written since",
         "stale-save" => "read it again, or save it under another name",
         "publish-failed" => "`leasehold revert` it, and save it again",
+        "broken" => "ask who broke it; `leasehold recovered` has what was not saved",
         "checkin-failed" => "then `leasehold checkin` it",
         _ => "",
     };

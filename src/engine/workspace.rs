@@ -161,6 +161,10 @@ impl Workspace {
         &*self.env.clock
     }
 
+    pub(super) fn shared_clock(&self) -> Arc<dyn Clock> {
+        self.env.clock.clone()
+    }
+
     /// The source of identities.
     pub fn ids(&self) -> &dyn Ids {
         &*self.env.ids
@@ -207,6 +211,10 @@ impl Workspace {
             CatalogError::Held { artifact, lease } | CatalogError::LeaseLost { artifact, lease } => {
                 EngineError::Held { path: of(artifact), lease }
             }
+            CatalogError::Quarantined { artifact, lease } => {
+                EngineError::Quarantined { path: of(artifact), lease }
+            }
+            CatalogError::Fenced { artifact, .. } => EngineError::Fenced { path: of(artifact) },
             CatalogError::Stale { artifact, base, head } => stale(of(artifact), base, head),
             CatalogError::NotFound => EngineError::NotFound(path.clone()),
             CatalogError::Exists => refused(path, "is there already; choose another name"),
@@ -235,7 +243,9 @@ impl Workspace {
             | CatalogError::Archived
             | CatalogError::NotClosed
             | CatalogError::NewerSchema { .. }
-            | CatalogError::BadTtl) => EngineError::Catalog { file: self.layout.catalog(), source },
+            | CatalogError::BadTtl
+            | CatalogError::Blocked(_)
+            | CatalogError::RequestReused) => EngineError::Catalog { file: self.layout.catalog(), source },
         }
     }
 

@@ -3,6 +3,8 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
+use super::IntentPattern;
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -156,11 +158,37 @@ impl fmt::Display for Holder {
     }
 }
 
+/// The name of a request that may be repeated: 1 to 128 bytes without control characters, chosen by who asks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RequestId(String);
+
+impl RequestId {
+    /// The longest id, in bytes.
+    const MAX_BYTES: usize = 128;
+
+    /// The text of the id.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for RequestId {
+    type Err = ParseHolderError;
+
+    fn from_str(text: &str) -> Result<Self, ParseHolderError> {
+        check_text(text, Self::MAX_BYTES).map(|()| Self(text.to_owned()))
+    }
+}
+
 /// What a lease is on: `artifact:<id>` or another `<kind>:<id>`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ResourceKey {
     /// One artifact of this workspace; a directory stands for all that lies below it.
     Artifact(ArtifactId),
+    /// What somebody means to work on, `intent:<pattern>`; others may mean the same.
+    Intent(IntentPattern),
+    /// Something of which the machine has one, `host:<name>`, such as `host:port:3000`, whatever the workspace.
+    Host(String),
     /// A key that only its users give a meaning, such as `thread:42`.
     Free(String),
 }
@@ -174,6 +202,8 @@ impl fmt::Display for ResourceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Artifact(id) => write!(f, "artifact:{id}"),
+            Self::Intent(pattern) => write!(f, "intent:{}", pattern.to_text()),
+            Self::Host(name) => write!(f, "host:{name}"),
             Self::Free(key) => f.write_str(key),
         }
     }
@@ -186,12 +216,16 @@ impl FromStr for ResourceKey {
         if let Some(id) = text.strip_prefix("artifact:") {
             return Uuid::try_parse(id).map(|id| Self::Artifact(ArtifactId(id))).map_err(|_| ParseKeyError);
         }
+        if let Some(pattern) = text.strip_prefix("intent:") {
+            return IntentPattern::from_text(pattern).map(Self::Intent).map_err(|_| ParseKeyError);
+        }
         let (kind, id) = text.split_once(':').ok_or(ParseKeyError)?;
-        let fits = !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
-        if fits && !id.is_empty() && text.len() <= 255 && !text.chars().any(char::is_control) {
-            Ok(Self::Free(text.to_owned()))
-        } else {
-            Err(ParseKeyError)
+        let is_kind = !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
+        let is_id = !id.is_empty() && text.len() <= 255 && !text.chars().any(char::is_control);
+        match kind {
+            _ if !is_kind || !is_id => Err(ParseKeyError),
+            "host" => Ok(Self::Host(id.to_owned())),
+            _ => Ok(Self::Free(text.to_owned())),
         }
     }
 }

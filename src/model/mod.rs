@@ -6,6 +6,7 @@ mod digest;
 mod download;
 mod globs;
 mod ident;
+mod intent;
 mod lease;
 mod name;
 mod recovery;
@@ -18,9 +19,13 @@ pub use download::DownloadPolicy;
 pub use globs::{GlobError, NameGlobs, PathGlobs};
 pub use ident::{
     ArtifactId, ChangeNumber, CheckoutId, Generation, Holder, HolderPart, HolderPartError, Ino,
-    ParseHolderError, ParseKeyError, ResourceKey, Seq, VersionNumber,
+    ParseHolderError, ParseKeyError, RequestId, ResourceKey, Seq, VersionNumber,
 };
-pub use lease::{Decision, Instant, Lease, LeaseRequest, RENEW_FRACTION, decide};
+pub use intent::{IntentPattern, ParseIntentError};
+pub use lease::{
+    Decision, Instant, Lease, LeaseRequest, MAX_TTL_MS, Protection, RENEW_FRACTION, Standing, decide,
+    protection,
+};
 pub use name::{ArtifactPath, Name, NameError};
 pub use recovery::RecoveryCopy;
 pub use scratch::{AMBIGUOUS, DOCUMENTS, KnownGlob, NameClass, SCRATCH, ScratchRules};

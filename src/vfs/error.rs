@@ -101,8 +101,9 @@ impl From<CatalogError> for VfsError {
     fn from(error: CatalogError) -> Self {
         match error {
             CatalogError::Held { lease, .. } => Self::Held { lease },
+            CatalogError::Quarantined { lease, .. } => Self::Held { lease: Some(lease) },
             CatalogError::Stale { base, head, .. } => Self::Stale { base, head },
-            CatalogError::LeaseLost { .. } => Self::LeaseLost,
+            CatalogError::LeaseLost { .. } | CatalogError::Fenced { .. } => Self::LeaseLost,
             CatalogError::NotFound => Self::NotFound,
             CatalogError::Exists => Self::Exists,
             CatalogError::NotEmpty => Self::NotEmpty,

@@ -414,7 +414,7 @@ impl Vfs {
         if fate == Fate::Named {
             match self.lease_for_write(node) {
                 Ok(()) => {}
-                Err(error @ (VfsError::Held { .. } | VfsError::Stale { .. })) => {
+                Err(error @ (VfsError::Held { .. } | VfsError::Stale { .. } | VfsError::LeaseLost)) => {
                     if !self.has_written(node) {
                         return Err(error);
                     }

@@ -49,6 +49,13 @@ impl Vfs {
         };
         let (catalog, now) = (self.workspace.catalog(), self.now());
         let before = catalog.lease(&ResourceKey::Artifact(id))?;
+        if let (Some(known), Some(before)) = (known, &before)
+            && before.fenced
+            && before.generation == known.generation
+        {
+            // Whoever follows the events takes the draft away.
+            return Err(VfsError::LeaseLost);
+        }
         let had = before.is_some_and(|l| l.holder == self.options.holder && l.is_live(now));
         let acquired = catalog.acquire(&self.actor(), &[(artifact, seen)]);
         let lease = acquired.inspect_err(|error| self.note_stale(error))?.pop();
@@ -75,7 +82,7 @@ impl Vfs {
             (state.id, state.lease.take())
         };
         let Some(lease) = lease.filter(|lease| lease.came_with_open) else { return };
-        if let Err(error) = self.workspace.catalog().release_generation(id, lease.generation) {
+        if let Err(error) = self.workspace.catalog().release_generation(id, lease.generation, self.now()) {
             self.note_problem(format!(
                 "an unused lease could not be given back, and ends by itself: {error}"
             ));

@@ -12,6 +12,7 @@ mod names;
 mod node;
 mod ops;
 mod powercut;
+mod problems;
 mod publisher;
 mod saving;
 mod seen;
@@ -30,7 +31,7 @@ pub use error::{Result, VfsError};
 
 use crate::catalog::Actor;
 use crate::engine::{EngineError, Workspace};
-use crate::model::{Attrs, CheckoutId, Holder, Ino, Instant, Kind, Name, Seq, Timestamp};
+use crate::model::{Attrs, CheckoutId, Generation, Holder, Ino, Instant, Kind, Name, Seq, Timestamp};
 use crate::sys;
 use handles::Handles;
 use seen::SeenVersions;
@@ -208,8 +209,8 @@ pub struct Vfs {
     owed: sync::Owed,
     synced_boot_ms: AtomicI64,
     /// The artifacts whose unsaved bytes the catalog knows of.
-    noted_writers: Mutex<Vec<Seq>>,
-    problems: Mutex<Vec<String>>,
+    noted_writers: Mutex<Vec<(Seq, Generation)>>,
+    problems: problems::Problems,
 }
 
 impl std::fmt::Debug for Vfs {
@@ -259,7 +260,7 @@ impl Vfs {
             owed: sync::Owed::default(),
             synced_boot_ms: AtomicI64::new(0),
             noted_writers: Mutex::default(),
-            problems: Mutex::default(),
+            problems: problems::Problems::default(),
             workspace,
         });
         publisher::start(&vfs);
@@ -298,14 +299,5 @@ impl Vfs {
 
     fn refuse_if_read_only(&self) -> Result<()> {
         if self.options.read_only { Err(VfsError::ReadOnly) } else { Ok(()) }
-    }
-
-    /// Notes what went wrong in the background: `status` shows it, and the log has it.
-    fn note_problem(&self, problem: String) {
-        tracing::warn!("{problem}");
-        let mut problems = self.problems.lock();
-        if problems.len() < 100 {
-            problems.push(problem);
-        }
     }
 }

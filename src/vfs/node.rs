@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::engine::Unsaved;
 use crate::model::{
     ArtifactId, Attrs, Content, Entry, Generation, Ino, Kind, Lease, Scratch, Seq, VersionNumber,
 };
@@ -57,6 +58,8 @@ pub(super) struct State {
     pub tainted: bool,
     /// Bytes of a detached node were put aside: its writers are told at every call.
     pub lost: bool,
+    /// What becomes of bytes that can't become the draft any more.
+    pub unsaved: Unsaved,
     /// The version that this checkout's last check-in made of it.
     pub checked_in: Option<VersionNumber>,
     /// Its process had not read the version that it writes over.
@@ -148,6 +151,7 @@ impl Node {
             fate: Fate::Named,
             tainted: false,
             lost: false,
+            unsaved: Unsaved::Keep,
             checked_in: None,
             unseen: false,
             lease: None,

@@ -80,7 +80,7 @@ impl Vfs {
                 "{path}: an application still has it open with unsaved bytes; they become a recovery copy"
             )
         });
-        open.chain(self.problems.lock().iter().cloned()).collect()
+        open.chain(self.present_problems()).collect()
     }
 
     /// Ends the checkout's service when no more requests can come: the kernel tells nobody of handles that were open
@@ -117,7 +117,7 @@ impl CheckoutOps for Vfs {
             let passthrough = self.passthrough.load(std::sync::atomic::Ordering::Relaxed);
             mount.reads = Some(if passthrough { "passthrough" } else { "cached" }.to_owned());
         }
-        report.problems.extend(self.problems.lock().iter().cloned());
+        report.problems.extend(self.present_problems());
         Ok(report)
     }
 
@@ -172,7 +172,7 @@ impl CheckoutOps for Vfs {
         let unsettled = self.settle_saves().map_err(settling)?;
         self.wait_for_checkins();
         let unsettled = unsettled.into_iter().filter(|path| path.is_within(under)).collect();
-        Ok(SettleReport { unsettled, problems: self.problems.lock().clone() })
+        Ok(SettleReport { unsettled, problems: self.present_problems() })
     }
 
     fn add(&self, path: &ArtifactPath) -> OpsResult<()> {
@@ -265,8 +265,8 @@ impl Vfs {
     /// Gives back leases of files that a revert took from their writers: of those without a save the catalog has no
     /// draft, whose lease would go with it.
     fn give_back(&self, leases: &[(ArtifactId, Generation)]) -> OpsResult<()> {
-        let catalog = self.workspace.catalog();
-        let release = |(id, generation): &_| catalog.release_generation(*id, *generation).map(drop);
+        let (catalog, now) = (self.workspace.catalog(), self.now());
+        let release = |(id, generation): &_| catalog.release_generation(*id, *generation, now).map(drop);
         self.workspace.in_catalog(leases.iter().try_for_each(release))
     }
 

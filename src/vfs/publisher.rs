@@ -207,12 +207,13 @@ impl Vfs {
         };
         for (save, result) in batch.iter().zip(results) {
             match result {
-                Ok(digest) => self.note_published(save, digest),
+                Ok(digest) => {
+                    self.problems.forget(save);
+                    self.note_published(save, digest);
+                }
                 // A check-in stored it, or a later save came meanwhile.
                 Err(error) if is_gone(&error) => self.forget_note(),
-                Err(error) => {
-                    self.note_problem(format!("{}: a save could not be stored: {error}", save.name))
-                }
+                Err(error) => self.note_unpublished(save, &error),
             }
         }
     }

@@ -14,7 +14,7 @@ use super::node::{Claim, Fate, HeldLease, Node, Working};
 use super::publisher::SealedSave;
 use super::{Caller, Handle, Result, Vfs, VfsError};
 use crate::catalog::{CatalogError, Durability, EventKind, Place, Save, Saved};
-use crate::engine::{RecoveryMeta, ScratchName, StagingName, StagingRole};
+use crate::engine::{RecoveryMeta, ScratchName, StagingName, StagingRole, Unsaved};
 use crate::model::{Content, Entry, Ino, Kind, Scratch, Seq, VersionNumber};
 use crate::sys;
 
@@ -259,7 +259,12 @@ impl Vfs {
                 self.sealed(claim, file, &save, &saved);
                 Ok(())
             }
-            Err(CatalogError::LeaseLost { .. } | CatalogError::Stale { .. } | CatalogError::Held { .. }) => {
+            Err(
+                CatalogError::LeaseLost { .. }
+                | CatalogError::Stale { .. }
+                | CatalogError::Held { .. }
+                | CatalogError::Quarantined { .. },
+            ) => {
                 self.detach_claimed(claim, "the lease was lost before the file was saved");
                 Err(VfsError::LeaseLost)
             }
@@ -580,6 +585,7 @@ impl Vfs {
     }
 
     pub(super) fn detach_claimed(&self, claim: &Claim, reason: &str) {
+        let unsaved = self.wanted_of(claim.node.lock().lease);
         let (artifact, was_named, loses) = {
             let mut state = claim.node.lock();
             let was_named = state.fate == Fate::Named;
@@ -588,6 +594,7 @@ impl Vfs {
             state.fate = Fate::Detached;
             state.lost |= state.is_dirty();
             state.lease = None;
+            state.unsaved = unsaved;
             (state.artifact, was_named, loses)
         };
         if !was_named {
@@ -600,6 +607,12 @@ impl Vfs {
         self.put_aside_claimed(claim, reason);
         self.invalidate_name(artifact);
         self.tell_attributes(claim.node.ino);
+    }
+
+    /// What somebody said is to become of bytes that were written under a lease; where nobody can tell, they are kept.
+    fn wanted_of(&self, lease: Option<HeldLease>) -> Unsaved {
+        let discarded = lease.map(|lease| self.workspace.catalog().is_discarded(lease.generation));
+        if matches!(discarded, Some(Ok(true))) { Unsaved::Discard } else { Unsaved::Keep }
     }
 
     /// Whether what a detached node is written to in place is no draft's content any more.
@@ -641,7 +654,7 @@ impl Vfs {
 
     fn put_aside_claimed(&self, claim: &Claim, reason: &str) {
         let orphan = self.is_orphan_in_place(claim);
-        let (working, artifact, id, base, named) = {
+        let (working, artifact, id, base, named, unsaved) = {
             let mut state = claim.node.lock();
             let direct = state.is_direct();
             let taken = if direct && !orphan { None } else { state.working.take() };
@@ -652,12 +665,17 @@ impl Vfs {
             } else if taken.is_some() {
                 state.size = state.content_size;
             }
-            (taken, state.artifact, state.id, state.base, named)
+            (taken, state.artifact, state.id, state.base, named, state.unsaved)
         };
         if named {
             self.reopen_saved(&claim.node);
         }
         let Some(working) = working.filter(|working| working.dirty) else { return };
+        if unsaved == Unsaved::Discard {
+            // What can't be removed now is found, and listed, at the next mount.
+            let _ = fs::remove_file(&working.path);
+            return self.invalidate_content(claim.node.ino);
+        }
         let path = self.workspace.catalog().any_path_of(self.checkout, artifact).unwrap_or_default();
         let (holder, reason) = (self.options.holder.clone(), reason.to_owned());
         let meta = RecoveryMeta { artifact: Some(id), path, base, holder, reason };

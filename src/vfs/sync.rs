@@ -6,9 +6,9 @@ use parking_lot::Mutex;
 
 use super::node::{Claim, Fate, HeldLease, Node};
 use super::{Result, Vfs, VfsError};
-use crate::catalog::{CatalogError, ChangeItem, NodePlace};
+use crate::catalog::{CatalogError, ChangeItem, Event, EventKind, NodePlace};
 use crate::engine::{EngineError, Workspace};
-use crate::model::{ArtifactPath, ChangeNumber, Entry, Ino, Name, ResourceKey, Seq};
+use crate::model::{ArtifactPath, ChangeNumber, Entry, Generation, Ino, Name, ResourceKey, Seq};
 
 /// How far a mount has followed the changes of its workspace. Locking: one mutex, for a look only.
 #[derive(Debug)]
@@ -19,6 +19,7 @@ pub(super) struct Follower {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Position {
     change: ChangeNumber,
+    event: i64,
     data_version: i64,
 }
 
@@ -29,7 +30,8 @@ pub(super) type Owed = Mutex<Option<Vec<ArtifactPath>>>;
 impl Follower {
     pub fn new(workspace: &Workspace) -> std::result::Result<Self, EngineError> {
         let change = workspace.in_catalog(workspace.catalog().head_change())?;
-        Ok(Self { position: Mutex::new(Position { change, data_version: -1 }) })
+        let event = workspace.newest_event()?;
+        Ok(Self { position: Mutex::new(Position { change, event, data_version: -1 }) })
     }
 }
 
@@ -40,6 +42,7 @@ impl Vfs {
         self.settle_due(now_ms);
         self.check_in_due(now_ms);
         self.delete_worthless();
+        self.retry_unpublished(now_ms);
         self.sync_now_and_then(now_ms);
         self.catch_up();
         self.wake();
@@ -68,21 +71,21 @@ impl Vfs {
     pub(super) fn note_writers(&self) -> std::result::Result<(), CatalogError> {
         let dirty = |node: &Arc<Node>| {
             let state = node.lock();
-            let unsaved = state.is_dirty() && state.fate == Fate::Named && state.lease.is_some();
-            unsaved.then_some(state.artifact)
+            let unsaved = state.is_dirty() && state.fate == Fate::Named;
+            state.lease.filter(|_| unsaved).map(|lease| (state.artifact, lease.generation))
         };
-        let mut artifacts: Vec<Seq> = self.nodes.all().iter().filter_map(dirty).collect();
-        artifacts.sort_unstable();
-        if !self.writers_changed(&artifacts) {
+        let mut writers: Vec<(Seq, Generation)> = self.nodes.all().iter().filter_map(dirty).collect();
+        writers.sort_unstable();
+        if !self.writers_changed(&writers) {
             return Ok(());
         }
-        self.workspace.catalog().set_writers(self.checkout, &artifacts, self.now())?;
-        *self.noted_writers.lock() = artifacts;
+        self.workspace.catalog().set_writers(self.checkout, &writers, self.now())?;
+        *self.noted_writers.lock() = writers;
         Ok(())
     }
 
-    fn writers_changed(&self, artifacts: &[Seq]) -> bool {
-        *self.noted_writers.lock() != artifacts
+    fn writers_changed(&self, writers: &[(Seq, Generation)]) -> bool {
+        *self.noted_writers.lock() != writers
     }
 
     /// Looks whether somebody else has committed, and follows.
@@ -102,11 +105,44 @@ impl Vfs {
         let items = catalog.changes_since(position.change)?;
         let change = items.iter().map(|item| item.change).max().unwrap_or(position.change);
         self.apply_changes(&items)?;
+        let told = catalog.told(&self.options.holder, position.event)?;
+        told.iter().for_each(|event| self.ended_by_hand(event));
+        let event = told.last().map_or(position.event, |event| event.seq);
         let mut present = self.follower.position.lock();
         if present.change <= change {
-            *present = Position { change, data_version };
+            *present = Position { change, event: event.max(present.event), data_version };
         }
         Ok(())
+    }
+
+    /// Lets who writes under a generation that somebody ended learn it; who only reads goes on.
+    fn ended_by_hand(&self, event: &Event) {
+        let Some(lease) = event.lease.as_ref().filter(|_| event.kind != EventKind::Asked.as_str()) else {
+            return;
+        };
+        for node in self.nodes.all() {
+            if node.lock().lease.is_some_and(|held| held.generation == lease.generation) {
+                self.fenced(&node.claim(), lease.generation, &format!("{} {}", event.kind, event.detail));
+            }
+        }
+    }
+
+    /// Takes the draft away from who writes it under a generation that was ended by hand.
+    fn fenced(&self, claim: &Claim, generation: Generation, reason: &str) {
+        let writes = {
+            let mut state = claim.node.lock();
+            if state.lease.is_none_or(|held| held.generation != generation) {
+                return;
+            }
+            let writes = state.writers > 0 || state.is_dirty();
+            if !writes {
+                state.lease = None;
+            }
+            writes
+        };
+        if writes {
+            self.detach_claimed(claim, reason);
+        }
     }
 
     fn apply_changes(&self, items: &[ChangeItem]) -> std::result::Result<(), CatalogError> {

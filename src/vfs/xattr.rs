@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use super::node::{Node, State};
 use super::{Caller, Result, Vfs, VfsError};
 use crate::config::ListXattrs;
+use crate::engine::Intent;
 use crate::model::{Content, Ino, Kind, Lease, Scratch, Seq, VersionNumber};
 
 /// The attributes that are there on every artifact, listed only with `list_xattrs = all`.
@@ -21,8 +22,13 @@ const ARTIFACT: [&str; 5] = [
 ];
 
 /// The attributes of a lease.
-const LEASE: [&str; 4] =
-    ["user.lease.holder", "user.lease.expires", "user.lease.generation", "user.lease.state"];
+const LEASE: [&str; 5] = [
+    "user.lease.holder",
+    "user.lease.expires",
+    "user.lease.generation",
+    "user.lease.state",
+    "user.lease.intents",
+];
 
 /// The attributes of the root directory that tell commands where they are.
 const HOLDER: &str = "user.leasehold.holder";
@@ -75,18 +81,53 @@ impl Vfs {
         if facts.scratch {
             return Ok(None);
         }
-        let lease = self.live_lease(facts)?;
+        match name {
+            "user.lease.state" => return self.lease_state(facts).map(|word| Some(word.to_owned())),
+            "user.lease.intents" => return self.intents_attribute(facts),
+            _ => {}
+        }
+        let lease = match self.live_lease(facts)? {
+            None => self.quarantined_lease(facts)?,
+            live => live,
+        };
         Ok(match (name, lease) {
-            ("user.lease.state", None) => Some("free".to_owned()),
-            ("user.lease.state", Some(lease)) if lease.holder == self.options.holder => {
-                Some("mine".to_owned())
-            }
-            ("user.lease.state", Some(_)) => Some("held".to_owned()),
             ("user.lease.holder", Some(lease)) => Some(lease.holder.to_string()),
             ("user.lease.expires", Some(lease)) => Some(lease.expires.to_rfc3339()),
             ("user.lease.generation", Some(lease)) => Some(lease.generation.to_string()),
             _ => None,
         })
+    }
+
+    /// `free`, `mine`, `held`, `quarantined`, or `intent`: free, but somebody else means to work on it.
+    fn lease_state(&self, facts: &Facts) -> Result<&'static str> {
+        let others = |lease: &Lease| lease.holder != self.options.holder;
+        Ok(match self.live_lease(facts)? {
+            Some(lease) if others(&lease) => "held",
+            Some(_) => "mine",
+            None if self.quarantined_lease(facts)?.is_some() => "quarantined",
+            None if self.intents(facts)?.iter().any(|intent| others(&intent.lease)) => "intent",
+            None => "free",
+        })
+    }
+
+    /// The lease that ended and whose writer is not known to have stopped.
+    fn quarantined_lease(&self, facts: &Facts) -> Result<Option<Lease>> {
+        Ok(self.workspace.catalog().quarantined_lease(facts.artifact, self.now())?)
+    }
+
+    fn intents(&self, facts: &Facts) -> Result<Vec<Intent>> {
+        let catalog = self.workspace.catalog();
+        let path = catalog.any_path_of(self.checkout, facts.artifact)?;
+        Ok(catalog.intents_on(&path, self.now())?)
+    }
+
+    /// Who means to work on it until when, a line each; none where nobody does.
+    fn intents_attribute(&self, facts: &Facts) -> Result<Option<String>> {
+        let line = |intent: &Intent| {
+            format!("{} {} {}", intent.lease.holder, intent.lease.expires.to_rfc3339(), intent.pattern)
+        };
+        let lines: Vec<String> = self.intents(facts)?.iter().map(line).collect();
+        Ok(Some(lines.join("\n")).filter(|text| !text.is_empty()))
     }
 
     fn live_lease(&self, facts: &Facts) -> Result<Option<Lease>> {

@@ -17,6 +17,7 @@ mod scratch;
 mod sharing;
 mod stale;
 mod stat;
+mod table;
 mod upkeep;
 mod versions;
 mod watching;

@@ -174,8 +174,7 @@ fn kept_leases_stay_and_so_do_those_of_open_writers() {
     ada.check_in_with(&[], true, None).unwrap();
     assert!(ada.holds("a"));
     ada.write("a", "a2");
-    let artifact = ada.get("a").unwrap().artifact;
-    world.catalog.set_writers(ada.checkout, &[artifact], ada.actor().now).unwrap();
+    world.catalog.set_writers(ada.checkout, &[ada.writer("a")], ada.actor().now).unwrap();
     ada.commit();
     assert!(ada.holds("a"));
     world.catalog.set_writers(ada.checkout, &[], ada.actor().now).unwrap();

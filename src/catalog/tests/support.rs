@@ -9,7 +9,8 @@ use crate::catalog::{
 use crate::clock::{Clock, ManualClock};
 use crate::ids::{CountingIds, Ids};
 use crate::model::{
-    ArtifactPath, Attrs, Content, Digest, Entry, Holder, Kind, Scratch, Seq, Timestamp, VersionNumber,
+    ArtifactPath, Attrs, Content, Digest, Entry, Generation, Holder, Kind, Scratch, Seq, Timestamp,
+    VersionNumber,
 };
 
 pub(super) const TTL_MS: i64 = 60_000;
@@ -84,7 +85,7 @@ impl World {
     }
 
     pub(super) fn count_leases(&self) -> usize {
-        self.catalog.leases(&LeaseFilter::default()).unwrap().len()
+        self.catalog.leases(&LeaseFilter::default(), self.clock.now()).unwrap().len()
     }
 }
 
@@ -136,6 +137,12 @@ impl Person {
 
     pub(super) fn get(&self, at: &str) -> Option<Entry> {
         self.catalog().resolve(self.checkout, &path(at)).unwrap()
+    }
+
+    /// A file and its draft's generation, as a mount notes that it is being written.
+    pub(super) fn writer(&self, at: &str) -> (Seq, Generation) {
+        let entry = self.get(at).unwrap();
+        (entry.artifact, entry.generation().expect("a draft has one"))
     }
 
     pub(super) fn tree(&self) -> Vec<String> {

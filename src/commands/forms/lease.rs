@@ -20,6 +20,8 @@ pub struct LeaseForm {
     pub expires_boot_ms: i64,
     /// The boot that `expires_boot_ms` counts from.
     pub boot: i64,
+    /// Whether it was ended by hand.
+    pub fenced: bool,
 }
 
 impl Form for LeaseForm {
@@ -33,6 +35,7 @@ impl Form for LeaseForm {
             expires: lease.expires.to_rfc3339(),
             expires_boot_ms: lease.expires_boot_ms,
             boot: lease.boot,
+            fenced: lease.fenced,
         }
     }
 
@@ -44,6 +47,7 @@ impl Form for LeaseForm {
             expires_boot_ms: self.expires_boot_ms,
             boot: self.boot,
             expires: read_time(&self.expires, "expires")?,
+            fenced: self.fenced,
         })
     }
 }
@@ -59,6 +63,8 @@ pub struct LeaseStatusForm {
     pub lease: LeaseForm,
     /// Whether it has not ended.
     pub live: bool,
+    /// Whether it ended, but its writer is not known to have stopped, so that nobody else may have it.
+    pub quarantined: bool,
 }
 
 impl Form for LeaseStatusForm {
@@ -69,6 +75,7 @@ impl Form for LeaseStatusForm {
             path: status.path.as_ref().map(PathForm::of),
             lease: LeaseForm::of(&status.lease),
             live: status.live,
+            quarantined: status.quarantined,
         }
     }
 
@@ -77,6 +84,7 @@ impl Form for LeaseStatusForm {
             path: self.path.map(Form::read).transpose()?,
             lease: self.lease.read()?,
             live: self.live,
+            quarantined: self.quarantined,
         })
     }
 }

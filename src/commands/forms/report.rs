@@ -310,6 +310,9 @@ pub struct StatusForm {
     pub recovered: Vec<RecoveryForm>,
     /// What failed in the background.
     pub problems: Vec<String>,
+    /// What others asked the holder for, a line each.
+    #[serde(default)]
+    pub asks: Vec<String>,
     /// What the shared store is not known to have; null where none is configured.
     #[serde(default)]
     pub sharing: Option<SharingForm>,
@@ -329,6 +332,7 @@ impl Form for StatusForm {
             scratch: report.scratch,
             recovered: all(&report.recovered),
             problems: report.problems.clone(),
+            asks: report.asks.clone(),
             sharing: report.sharing.as_ref().map(SharingForm::of),
         }
     }
@@ -344,6 +348,7 @@ impl Form for StatusForm {
             scratch: self.scratch,
             recovered: read_all(self.recovered)?,
             problems: self.problems,
+            asks: self.asks,
             sharing: self.sharing.map(Form::read).transpose()?,
         })
     }
@@ -465,6 +470,7 @@ mod tests {
             expires_boot_ms: 77,
             boot: 1,
             expires: Timestamp(1_796_000_000_000_000_000),
+            fenced: false,
         };
         let draft = DraftStatus {
             path: path(b"new\xff"),
@@ -492,8 +498,13 @@ mod tests {
             head: Some(ChangeNumber(8)),
             drafts: vec![draft],
             leases: vec![
-                LeaseStatus { path: Some(path(b"a\xfe")), lease: lease.clone(), live: true },
-                LeaseStatus { path: None, lease, live: false },
+                LeaseStatus {
+                    path: Some(path(b"a\xfe")),
+                    lease: lease.clone(),
+                    live: true,
+                    quarantined: false,
+                },
+                LeaseStatus { path: None, lease, live: false, quarantined: true },
             ],
             provisional: vec![path(b"a.part")],
             scratch: 2,
@@ -503,6 +514,7 @@ mod tests {
                 failure: Some((Timestamp(1), "down".into())),
             }),
             problems: vec!["a: check-in failed".into()],
+            asks: vec!["a: bob@desk: please".into()],
         }
     }
 
@@ -534,7 +546,7 @@ mod tests {
             json["leases"][1],
             serde_json::json!({
                 "key": "thread:1", "holder": "ada@desk", "generation": 4, "expires": "2026-11-30T00:53:20Z",
-                "expires_boot_ms": 77, "boot": 1, "live": false
+                "expires_boot_ms": 77, "boot": 1, "fenced": false, "live": false, "quarantined": true
             })
         );
         assert_eq!(json["mount"], serde_json::json!({"mountpoint": "/mnt/x y", "pid": 5, "reads": "cached"}));

@@ -70,6 +70,10 @@ pub enum Kind {
     Failed,
     /// Somebody else holds the lease.
     Held,
+    /// Somebody's lease ended, and he may still be writing.
+    Quarantined,
+    /// The lease of the draft was broken.
+    Fenced,
     /// The draft was made on an older version.
     Stale,
     /// The draft's file was deleted from the head tree since.
@@ -116,6 +120,15 @@ impl ErrorForm {
                 lease: lease.as_deref().map(LeaseForm::of),
                 ..form
             },
+            EngineError::Quarantined { path, lease } => Self {
+                kind: Kind::Quarantined,
+                object: Some(PathForm::of(path)),
+                lease: Some(LeaseForm::of(lease)),
+                ..form
+            },
+            EngineError::Fenced { path } => {
+                Self { kind: Kind::Fenced, object: Some(PathForm::of(path)), ..form }
+            }
             EngineError::Stale { path, base, head } => Self {
                 kind: Kind::Stale,
                 object: Some(PathForm::of(path)),
@@ -136,11 +149,13 @@ impl ErrorForm {
     /// Reads the error; one that lacks what its kind needs is told by its message alone.
     pub fn read(self) -> EngineError {
         let object = self.object.and_then(|form| form.read().ok());
+        let lease = self.lease.and_then(|form| form.read().ok()).map(Box::new);
+        if let (Kind::Quarantined, Some(path), Some(lease)) = (self.kind, &object, &lease) {
+            return EngineError::Quarantined { path: path.clone(), lease: lease.clone() };
+        }
         match (self.kind, object, self.base, self.head) {
-            (Kind::Held, Some(path), _, _) => {
-                let lease = self.lease.and_then(|form| form.read().ok()).map(Box::new);
-                EngineError::Held { path, lease }
-            }
+            (Kind::Held, Some(path), _, _) => EngineError::Held { path, lease },
+            (Kind::Fenced, Some(path), _, _) => EngineError::Fenced { path },
             (Kind::Stale, Some(path), Some(base), Some(head)) => {
                 EngineError::Stale { path, base: VersionNumber(base), head: VersionNumber(head) }
             }
@@ -227,10 +242,13 @@ mod tests {
             expires_boot_ms: 5,
             boot: 2,
             expires: Timestamp(1_796_000_000_000_000_000),
+            fenced: false,
         };
         for error in [
-            EngineError::Held { path: path("a\nb"), lease: Some(Box::new(lease)) },
+            EngineError::Held { path: path("a\nb"), lease: Some(Box::new(lease.clone())) },
+            EngineError::Quarantined { path: path("a"), lease: Box::new(lease) },
             EngineError::Held { path: path("a"), lease: None },
+            EngineError::Fenced { path: path("a") },
             EngineError::Stale { path: path("a"), base: VersionNumber(1), head: VersionNumber(3) },
             EngineError::DeletedMeanwhile { path: path("a"), base: VersionNumber(2) },
             EngineError::NotFound(path("a")),

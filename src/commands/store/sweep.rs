@@ -1,8 +1,9 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
+
+use super::super::program::{as_shells_tell, failed};
 
 use serde::Serialize;
 
@@ -80,20 +81,11 @@ pub(super) fn hold_backup_lease(args: &StoreBackupArgs, context: &Context) -> Re
 }
 
 fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
-    let mut child =
-        Command::new(program).args(arguments).spawn().map_err(|source| failed(program, source))?;
+    let mut child = sys::let_signals_end(Command::new(program).args(arguments))
+        .spawn()
+        .map_err(|source| failed(program, source))?;
     let status = sys::wait_handing_on(&mut child).map_err(|source| failed(program, source))?;
     Ok(as_shells_tell(status))
-}
-
-/// The exit status, or 128 and the signal.
-fn as_shells_tell(status: ExitStatus) -> u8 {
-    let number = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
-    u8::try_from(number).unwrap_or(1)
-}
-
-fn failed(program: &OsString, source: std::io::Error) -> CommandError {
-    CommandError::File { doing: "run", path: program.into(), source }
 }
 
 /// Counts what is there, and what this process did.

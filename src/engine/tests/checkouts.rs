@@ -1,6 +1,6 @@
 use super::support::*;
-use crate::engine::{Action, CheckInRequest, CheckoutOps, EngineError};
-use crate::model::{ArtifactPath, Content, Kind, ResourceKey, Scratch, VersionNumber};
+use crate::engine::{Action, CheckInRequest, CheckoutOps, EngineError, LeaseFilter};
+use crate::model::{ArtifactPath, Content, Kind, Scratch, VersionNumber};
 
 #[test]
 fn saves_are_published_and_checked_in() {
@@ -93,7 +93,7 @@ fn revert_keeps_the_bytes_as_recovery_copies() {
     assert!(!staged.exists());
     assert!(names_in(&desk.workspace.layout().scratch()).is_empty());
     assert_eq!(ada.get("a").unwrap().size, 1);
-    assert!(desk.workspace.leases().unwrap().is_empty());
+    assert!(desk.workspace.leases(&LeaseFilter::default()).unwrap().is_empty());
     let copy = report.recovered.iter().find(|copy| copy.path == path("a")).unwrap();
     assert_eq!((copy.base, copy.size, copy.reason.as_str()), (Some(VersionNumber(1)), 6, "reverted"));
 }
@@ -146,26 +146,6 @@ fn scratch_becomes_an_artifact_by_add_or_by_being_left_alone() {
     desk.clock.advance_ms(30_001);
     ada.ops.check_in(&everything("m")).unwrap();
     assert_eq!((desk.read("x.tmp", None), desk.read("4913", None)), ("kept".into(), "left alone".into()));
-}
-
-#[test]
-fn keys_are_leased_by_name() {
-    let desk = desk();
-    desk.import(&["a"]);
-    let (ada, bob) = ("ada@home".parse().unwrap(), "bob@home".parse().unwrap());
-    let key = desk.workspace.key_of(&path("a"), &ada).unwrap();
-    desk.workspace.acquire(&key, &ada, 1_000).unwrap();
-    let held = desk.workspace.acquire(&key, &bob, 1_000);
-    assert!(matches!(held, Err(EngineError::Held { path: p, .. }) if p == path("a")));
-    let free: ResourceKey = "thread:42".parse().unwrap();
-    desk.workspace.acquire(&free, &ada, 1_000).unwrap();
-    let held = desk.workspace.acquire(&free, &bob, 1_000).unwrap_err();
-    assert!(held.to_string().starts_with("thread:42: held by ada@home until "), "{held}");
-    let paths: Vec<_> = desk.workspace.leases().unwrap().into_iter().map(|l| l.path).collect();
-    assert_eq!(paths, [None, Some(path("a"))]);
-    assert!(desk.workspace.lease(&free).unwrap().unwrap().live);
-    assert!(desk.workspace.release(&free, &ada).unwrap());
-    assert!(!desk.workspace.release(&free, &ada).unwrap());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 mod checkouts;
 mod faults;
 mod imports;
+mod leases;
 mod powercuts;
 mod recoveries;
 mod sharing;

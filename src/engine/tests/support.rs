@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::blobs::{BlobStore, Faults};
-use crate::catalog::{Actor, Durability, NewEntry, Place, RenameMode, RenameRequest, Save};
+use crate::catalog::{Actor, CatalogError, Durability, NewEntry, Place, RenameMode, RenameRequest, Save};
 use crate::clock::ManualClock;
 use crate::engine::{
-    CheckInRequest, Detached, Environment, ImportRequest, ScratchName, StagingName, StagingRole, Workspace,
+    CheckInRequest, CheckoutOps, Detached, Environment, ImportRequest, ScratchName, StagingName, StagingRole,
+    StatusReport, Workspace,
 };
 use crate::ids::CountingIds;
 use crate::model::{
-    ArtifactPath, Attrs, CheckoutId, Content, Entry, Holder, Kind, Scratch, Timestamp, VersionNumber,
+    ArtifactPath, Attrs, CheckoutId, Content, Entry, Generation, Holder, Kind, Scratch, Timestamp,
+    VersionNumber,
 };
 
 pub(super) struct Desk {
@@ -153,9 +155,22 @@ impl Person<'_> {
     }
 
     fn save(&self, at: &str, content: Content, size: u64, durability: Durability) {
+        let artifact = self.get(at).unwrap().artifact;
+        let leases = self.desk.workspace.catalog().acquire(&self.actor(), &[(artifact, None)]);
+        let generation = leases.unwrap()[0].generation;
+        self.save_under(generation, at, content, size, durability).unwrap();
+    }
+
+    fn save_under(
+        &self,
+        generation: Generation,
+        at: &str,
+        content: Content,
+        size: u64,
+        durability: Durability,
+    ) -> Result<(), CatalogError> {
         let entry = self.get(at).unwrap();
         let catalog = self.desk.workspace.catalog();
-        let lease = catalog.acquire(&self.actor(), &[(entry.artifact, None)]).unwrap().remove(0);
         let save = Save {
             artifact: entry.artifact,
             ino: catalog.next_ino().unwrap(),
@@ -163,9 +178,27 @@ impl Person<'_> {
             size,
             attrs: Attrs { ctime: self.actor().now.wall, ..entry.attrs },
             base: entry.head,
-            generation: Some(lease.generation),
+            generation: Some(generation),
         };
-        catalog.save(&self.actor(), &save, durability).unwrap();
+        catalog.save(&self.actor(), &save, durability).map(drop)
+    }
+
+    /// Saves once more under the generation of the draft, as who never noticed that it ended.
+    pub(super) fn try_write(&self, at: &str, text: &str) -> Result<(), CatalogError> {
+        let generation = self.get(at).unwrap().generation().unwrap();
+        let file = self.stage(StagingRole::Sealed, at, text);
+        self.save_under(
+            generation,
+            at,
+            Content::Staged(file_name(&file)),
+            text.len() as u64,
+            Durability::Full,
+        )
+    }
+
+    /// What `status` tells.
+    pub(super) fn ops_status(&self) -> StatusReport {
+        self.ops.status(&ArtifactPath::root()).unwrap()
     }
 
     /// Saves a file that is there: a sealed file of staging becomes its draft. Returns that file.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use leasehold::catalog::Mounting;
-use leasehold::engine::{CheckInRequest, CheckoutOps, EngineError, Environment, Workspace};
+use leasehold::engine::{CheckInRequest, CheckoutOps, EngineError, Environment, LeaseFilter, Workspace};
 use leasehold::model::{ArtifactPath, Holder, Ino, Lease};
 use leasehold::vfs::{Caller, Handle, OpenRequest, RenameMode, Result, SetAttr, Vfs, VfsError, VfsOptions};
 
@@ -28,7 +28,11 @@ pub struct Open {
 
 impl Desk {
     pub fn mount(root: &Path, env: &Environment, holder: &str) -> Self {
-        let workspace = Arc::new(Workspace::open(root, env).unwrap());
+        Self::mount_on(Workspace::open(root, env).unwrap(), env, holder)
+    }
+
+    pub fn mount_on(workspace: Workspace, env: &Environment, holder: &str) -> Self {
+        let workspace = Arc::new(workspace);
         let holder: Holder = holder.parse().unwrap();
         let options = VfsOptions {
             holder: holder.clone(),
@@ -128,7 +132,7 @@ impl Desk {
     /// The row of the lease on a name, whoever has it and ended or not.
     pub fn lease(&self, name: &str) -> Option<Lease> {
         let path = ArtifactPath::parse(name).unwrap();
-        let leases = self.vfs.workspace().leases().unwrap();
+        let leases = self.vfs.workspace().leases(&LeaseFilter::default()).unwrap();
         leases.into_iter().find(|status| status.path.as_ref() == Some(&path)).map(|status| status.lease)
     }
 

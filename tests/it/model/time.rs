@@ -1,7 +1,10 @@
 //! How long a lease lasts, by which clock, and what renews it.
 
+use std::sync::Arc;
+
+use leasehold::blobs::{Fault, FaultPlan};
 use leasehold::clock::Clock;
-use leasehold::engine::CheckInRequest;
+use leasehold::engine::{CheckInRequest, Workspace};
 use leasehold::model::ArtifactPath;
 use leasehold::vfs::VfsError;
 
@@ -10,6 +13,7 @@ use super::desk::{Desk, Open};
 use super::reference::TTL_MS;
 
 const NAME: &str = "a.txt";
+const EIO: i32 = 5;
 
 impl World {
     fn expiry_ms(&self) -> i64 {
@@ -166,4 +170,24 @@ fn a_use_after_a_reboot_counts_from_the_new_boot() {
     assert_eq!(world.desks[0].lease(NAME).unwrap().generation, generation);
     world.clock.step_wall_ms(10 * TTL_MS);
     world.assert_ends_after(TTL_MS);
+}
+
+/// A save that the store refused is told with its path, tried again after a while, and no longer told then.
+#[test]
+fn a_save_that_could_not_be_stored_is_tried_again() {
+    let world = World::new();
+    let plan = Arc::new(FaultPlan::new());
+    let workspace = Workspace::open(world.dir.path(), &world.env).unwrap().with_store_faults(plan.clone());
+    let carl = Desk::mount_on(workspace, &world.env, "carl@desk");
+    let root = ArtifactPath::root();
+    plan.arm(0, Fault::Error(EIO));
+    carl.save("new.txt", b"carl's").unwrap();
+    let told = carl.ops().settle(&root).unwrap().problems;
+    assert!(told.len() == 1 && told[0].starts_with("new.txt: its last save could not be stored"), "{told:?}");
+    carl.tick();
+    assert_eq!(carl.ops().settle(&root).unwrap().problems, told, "not at once");
+    world.clock.advance_ms(10_000);
+    carl.tick();
+    assert_eq!(carl.ops().settle(&root).unwrap().problems, Vec::<String>::new());
+    carl.ops().check_in(&CheckInRequest { message: "m".into(), ..CheckInRequest::default() }).unwrap();
 }

@@ -55,6 +55,7 @@ fn a_lease_on_a_directory_above_shows() {
     ada.app().save(&ada.path("dir/sub/new.txt"), O_CREAT, b"ada's").unwrap();
     for mount in [&ada, &bob] {
         let shown = mount.run(&["lease", "show", "dir/sub/doc.txt", "--json"]).json();
+        let shown = &shown[0];
         assert_eq!(shown["lease"]["holder"], "ada@desk", "{shown}");
         assert_eq!(shown["lease"]["path"], "dir", "{shown}");
         assert_ne!(shown["lease"]["key"], shown["key"], "{shown}");
@@ -64,7 +65,7 @@ fn a_lease_on_a_directory_above_shows() {
     assert_eq!(ada.xattr("dir/sub/doc.txt", "user.lease.state").as_deref(), Some("mine"));
     assert_eq!(bob.xattr("dir/sub/doc.txt", "user.lease.state").as_deref(), Some("held"));
     let own = ada.run(&["lease", "show", "dir/sub/new.txt", "--json"]).json();
-    assert_eq!(own["lease"]["path"], "dir/sub/new.txt", "its own comes first: {own}");
+    assert_eq!(own[0]["lease"]["path"], "dir/sub/new.txt", "its own comes first: {own}");
     assert_eq!(bob.run(&["lease", "show", "free.txt"]).ok(), "free.txt  free\n");
 }
 

@@ -520,7 +520,7 @@ fn a_lapsed_lease_that_was_taken_refuses_the_old_holder() {
 /// Waits until the lease of a mount on `doc.txt` has ended.
 fn lease_ends(mount: &Mount) {
     eventually("the lease to end", || {
-        (mount.xattr("doc.txt", "user.lease.state").as_deref() == Some("free")).then_some(())
+        (mount.xattr("doc.txt", "user.lease.state").as_deref() != Some("mine")).then_some(())
     });
 }
 
@@ -651,8 +651,9 @@ fn unsaved_bytes_keep_a_lapsed_lease_closed() {
     let fd = app.open(&ada.path("doc.txt"), O_WRONLY | O_TRUNC).unwrap();
     app.write(fd, b"unsaved").unwrap();
     eventually("the lease to end", || {
-        (ada.xattr("doc.txt", "user.lease.state").as_deref() == Some("free")).then_some(())
+        (bob.xattr("doc.txt", "user.lease.state").as_deref() == Some("quarantined")).then_some(())
     });
+    assert_eq!(bob.xattr("doc.txt", "user.lease.holder").as_deref(), Some("ada@desk"));
     assert_eq!(bob.app().open(&bob.path("doc.txt"), O_RDWR), Err(EBUSY));
     app.close(fd).unwrap();
     assert_eq!(ada.read("doc.txt"), b"unsaved");
@@ -766,7 +767,7 @@ fn unsaved_bytes_keep_a_lapsed_reservation_closed() {
     let fd = app.open(&ada.path("new.txt"), O_WRONLY | O_CREAT).unwrap();
     app.write(fd, b"unsaved").unwrap();
     eventually("the lease to end", || {
-        (ada.xattr("new.txt", "user.lease.state").as_deref() == Some("free")).then_some(())
+        (ada.xattr("new.txt", "user.lease.state").as_deref() == Some("quarantined")).then_some(())
     });
     assert_eq!(bob.app().open(&bob.path("new.txt"), O_WRONLY | O_CREAT), Err(EBUSY));
     app.close(fd).unwrap();

@@ -112,7 +112,7 @@ fn paths_in_all_their_spellings() {
     {
         let shown =
             ada.run(&[OsStr::new("lease"), OsStr::new("show"), OsStr::new("--json"), spelling]).json();
-        assert_eq!(shown["lease"]["holder"], "ada@desk", "{spelling:?}: {shown}");
+        assert_eq!(shown[0]["lease"]["holder"], "ada@desk", "{spelling:?}: {shown}");
     }
     ada.run(&[OsStr::new("lease"), OsStr::new("release"), aliased.as_os_str()]).ok();
     assert_eq!(ada.xattr("dir/doc.txt", "user.lease.state").as_deref(), Some("free"));

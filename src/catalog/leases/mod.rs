@@ -4,34 +4,40 @@
 //! versions safe is that publishing and checking in compare the lease's generation in their own transaction.
 //! Not guaranteed: fairness among waiters, and anything about programs that write round the mount.
 
+mod admission;
+mod by_hand;
+mod intents;
+mod listing;
+mod requests;
+mod writers;
+
+pub use admission::{Admission, AdmissionRequest, Blocker, Conflict, Granted, Want};
+pub use by_hand::{Ask, ByHand, Unsaved};
+pub use intents::Intent;
+pub use listing::{LeaseFilter, ListedLease};
+
 use rusqlite::{Connection, Transaction};
 
 use super::error::doing;
+use super::events::{EventKind, append_of_lease};
 use super::rows::lease_row;
 use super::view::{self, execute, many, one};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
 use crate::model::{
-    ArtifactId, CheckoutId, Decision, Generation, Holder, Instant, Lease, LeaseRequest, ResourceKey, Scratch,
-    Seq, VersionNumber, decide,
+    ArtifactId, CheckoutId, Decision, Generation, Holder, Instant, Lease, LeaseRequest, Protection,
+    ResourceKey, Scratch, Seq, Standing, VersionNumber, decide, protection,
 };
+use writers::{has_living_writer, is_writing};
 
-use crate::sys::{self, ProcessKey};
+const LEASE_COLUMNS: &str = "l.key, l.holder, l.generation, l.boot, l.expires_boot_ms, l.expires, l.fenced";
 
-const LEASE_COLUMNS: &str = "l.key, l.holder, l.generation, l.boot, l.expires_boot_ms, l.expires";
+/// After how many generations leases that ended long ago are looked for.
+const FORGET_EVERY: i64 = 1_000;
 
-/// Which leases to list.
-#[derive(Debug, Clone, Default)]
-pub struct LeaseFilter {
-    /// Only this holder's.
-    pub holder: Option<Holder>,
-}
+/// How long after its end a lease on no artifact is kept, for whoever wants to know of it: a week.
+const KEPT_ENDED_NS: i64 = 7 * 86_400 * 1_000_000_000;
 
 impl Catalog {
-    /// Takes or renews a lease on a key that is no artifact of the tree.
-    pub fn acquire_key(&self, key: &ResourceKey, request: &LeaseRequest, now: Instant) -> Result<Lease> {
-        self.write(Durability::Full, |tx| grant(tx, key, None, request, now))
-    }
-
     /// Takes or renews the leases of some artifacts, all or none.
     ///
     /// `seen` is the version that the writer has read of each: an older one than the head is refused as stale. So is one
@@ -42,17 +48,19 @@ impl Catalog {
         })
     }
 
-    /// Gives a lease back; tells whether the holder had it. What this generation protects can't be published later.
-    pub fn release(&self, key: &ResourceKey, holder: &Holder) -> Result<bool> {
-        self.write(Durability::Full, |tx| release(tx, key, holder))
+    /// Gives leases back; tells of each whether the holder had it. What their generations protect can't be published later.
+    pub fn release(&self, keys: &[ResourceKey], holder: &Holder, now: Instant) -> Result<Vec<bool>> {
+        self.write(Durability::Full, |tx| keys.iter().map(|key| release(tx, key, holder, now)).collect())
     }
 
     /// Gives back a lease on an artifact, but only if it is still the one of this generation.
-    pub fn release_generation(&self, id: ArtifactId, generation: Generation) -> Result<bool> {
-        self.write(Durability::Full, |tx| {
-            let sql = "DELETE FROM lease WHERE key = ?1 AND generation = ?2";
-            execute(tx, "release a lease", sql, (ResourceKey::Artifact(id).to_string(), generation.0))
-                .map(|n| n > 0)
+    pub fn release_generation(&self, id: ArtifactId, generation: Generation, now: Instant) -> Result<bool> {
+        self.write(Durability::Full, |tx| match lease_on(tx, &ResourceKey::Artifact(id))? {
+            Some(lease) if lease.generation == generation => {
+                give_back(tx, &lease, now)?;
+                Ok(true)
+            }
+            _ => Ok(false),
         })
     }
 
@@ -61,19 +69,18 @@ impl Catalog {
         self.read(|conn| lease_on(conn, key))
     }
 
-    /// Every row of the lease table that passes the filter, by key, with the artifact's row.
-    pub fn leases(&self, filter: &LeaseFilter) -> Result<Vec<(Option<Seq>, Lease)>> {
-        let holder = filter.holder.as_ref().map(Holder::as_str);
-        let sql = format!(
-            "SELECT {LEASE_COLUMNS}, l.artifact FROM lease l WHERE ?1 IS NULL OR l.holder = ?1 ORDER BY l.key"
-        );
-        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Option<i64>>(6)?.map(Seq), lease_row(row)?));
-        self.read(|conn| many(conn, "list leases", &sql, [holder], read))
-    }
-
     /// The live lease of somebody else that would refuse a write to an artifact, if any.
     pub fn blocker(&self, holder: &Holder, artifact: Seq, now: Instant) -> Result<Option<Lease>> {
         self.read(|conn| blocker(conn, holder, artifact, now))
+    }
+
+    /// The lease on an artifact that ended and whose writer is not known to have stopped, if there is one.
+    pub fn quarantined_lease(&self, artifact: Seq, now: Instant) -> Result<Option<Lease>> {
+        self.read(|conn| {
+            let lease = lease_of(conn, artifact)?;
+            let quarantined = standing(conn, Some(artifact), lease.as_ref(), now)?.is_quarantined(now);
+            Ok(lease.filter(|_| quarantined))
+        })
     }
 
     /// The live lease that covers an artifact in a checkout, whoever has it: its own, or one on a directory above.
@@ -89,23 +96,18 @@ impl Catalog {
             self.read(|conn| many(conn, "look for leases above", &sql, (artifact.0, checkout.0), lease_row))?;
         Ok(leases.into_iter().find(|lease| lease.is_live(now)))
     }
-
-    /// Says which drafts have bytes that no save holds yet: their leases don't end while their mount lives.
-    pub fn set_writers(&self, checkout: CheckoutId, artifacts: &[Seq], now: Instant) -> Result<()> {
-        self.write(Durability::Grouped, |tx| {
-            execute(tx, "clear writers", "DELETE FROM writer WHERE checkout = ?1", [checkout.0])?;
-            for artifact in artifacts {
-                let sql = "INSERT OR REPLACE INTO writer VALUES (?1, ?2, ?3)";
-                execute(tx, "note a writer", sql, (artifact.0, checkout.0, now.wall.0))?;
-            }
-            Ok(())
-        })
-    }
 }
 
 pub(super) fn lease_on(conn: &Connection, key: &ResourceKey) -> Result<Option<Lease>> {
     let sql = format!("SELECT {LEASE_COLUMNS} FROM lease l WHERE l.key = ?1");
     one(conn, "read a lease", &sql, [key.to_string()], lease_row)
+}
+
+/// The row of a lease, with the artifact that it is on.
+fn row_on(conn: &Connection, key: &ResourceKey) -> Result<Option<(Option<Seq>, Lease)>> {
+    let sql = format!("SELECT {LEASE_COLUMNS}, l.artifact FROM lease l WHERE l.key = ?1");
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Option<i64>>(7)?.map(Seq), lease_row(row)?));
+    one(conn, "read a lease", &sql, [key.to_string()], read)
 }
 
 /// The lease on an artifact alone, not on what is above it.
@@ -130,30 +132,6 @@ pub(super) fn blocker(
     Ok(leases.into_iter().find(|lease| lease.is_live(now)))
 }
 
-/// Refuses if somebody else holds the artifact, or if one who let it lapse has an unpublished writer on it.
-fn check_free(tx: &Connection, actor: &Actor, artifact: Seq) -> Result<()> {
-    if let Some(lease) = blocker(tx, &actor.holder, artifact, actor.now)? {
-        return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
-    }
-    if !actor.take_from_writers && has_living_writer(tx, actor, artifact)? {
-        let lease = lease_of(tx, artifact)?.map(Box::new);
-        return Err(CatalogError::Held { artifact, lease });
-    }
-    Ok(())
-}
-
-/// Whether another checkout's mount has unpublished bytes of an artifact, and its daemon is not proven dead.
-fn has_living_writer(tx: &Connection, actor: &Actor, artifact: Seq) -> Result<bool> {
-    let sql = "SELECT m.boot, m.pid, m.start_ticks FROM writer w JOIN mount m ON m.checkout = w.checkout
-        WHERE w.artifact = ?1 AND w.checkout <> ?2";
-    let read = |row: &rusqlite::Row<'_>| {
-        let start_ticks = row.get::<_, i64>(2)?.cast_unsigned();
-        Ok((row.get::<_, i64>(0)?, ProcessKey { pid: row.get(1)?, start_ticks }))
-    };
-    let daemons = many(tx, "look for writers", sql, (artifact.0, actor.checkout.0), read)?;
-    Ok(daemons.into_iter().any(|(boot, daemon)| boot == actor.now.boot && sys::is_alive(daemon)))
-}
-
 /// Takes or renews the lease on an artifact, with every check that a write needs.
 pub(super) fn take(
     tx: &Transaction<'_>,
@@ -161,7 +139,9 @@ pub(super) fn take(
     artifact: Seq,
     seen: Option<VersionNumber>,
 ) -> Result<Lease> {
-    check_free(tx, actor, artifact)?;
+    if let Some(lease) = blocker(tx, &actor.holder, artifact, actor.now)? {
+        return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
+    }
     let head = view::head_of(tx, artifact)?;
     let draft = view::draft_of(tx, actor.checkout, artifact)?;
     let base = draft.as_ref().map_or(seen, |draft| draft.base.or(seen));
@@ -172,9 +152,8 @@ pub(super) fn take(
         return Err(CatalogError::Stale { artifact, base, head: newest });
     }
     let id = view::id_of(tx, artifact)?;
-    let request = LeaseRequest { holder: actor.holder.clone(), ttl_ms: actor.ttl_ms };
     let before = lease_of(tx, artifact)?.map(|lease| lease.generation);
-    let lease = grant(tx, &ResourceKey::Artifact(id), Some(artifact), &request, actor.now)?;
+    let lease = grant(tx, &ResourceKey::Artifact(id), Some(artifact), &actor.request(), actor.now)?;
     if before != Some(lease.generation) {
         actor.granted.set(true);
     }
@@ -191,8 +170,7 @@ pub(super) fn renew(
     if !lease.is_due(actor.ttl_ms, actor.now) {
         return Ok(None);
     }
-    let request = LeaseRequest { holder: actor.holder.clone(), ttl_ms: actor.ttl_ms };
-    grant(tx, &lease.key, Some(artifact), &request, actor.now).map(Some)
+    grant(tx, &lease.key, Some(artifact), &actor.request(), actor.now).map(Some)
 }
 
 /// As [`take`], for bytes that are to be written under the name that the artifact has in the checkout.
@@ -240,10 +218,9 @@ pub(super) fn take_subtree(tx: &Transaction<'_>, actor: &Actor, dir: Seq) -> Res
          SELECT {LEASE_COLUMNS}, l.artifact FROM below JOIN lease l ON l.artifact = below.artifact
          WHERE l.holder <> ?2"
     );
-    let read = |row: &rusqlite::Row<'_>| Ok((Seq(row.get(6)?), lease_row(row)?));
-    let below = many(tx, "look for leases below", &sql, (dir.0, actor.holder.as_str()), read)?;
-    if let Some((artifact, lease)) = below.into_iter().find(|(_, lease)| lease.is_live(actor.now)) {
-        return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
+    let read = |row: &rusqlite::Row<'_>| Ok((Seq(row.get(7)?), lease_row(row)?));
+    for (artifact, lease) in many(tx, "look for leases below", &sql, (dir.0, actor.holder.as_str()), read)? {
+        check_passable(tx, artifact, lease, &actor.request(), actor.now)?;
     }
     take(tx, actor, dir, None)
 }
@@ -282,9 +259,61 @@ fn reservation(
     let Some(lease) = lease_of(conn, artifact)?.filter(|lease| lease.holder != actor.holder) else {
         return Ok(None);
     };
-    let reserves =
-        lease.is_live(actor.now) || !actor.take_from_writers && has_living_writer(conn, actor, artifact)?;
-    Ok(reserves.then_some(lease))
+    let decision =
+        decide(standing(conn, Some(artifact), Some(&lease), actor.now)?, &actor.request(), actor.now);
+    Ok(matches!(decision, Decision::Held | Decision::Quarantined).then_some(lease))
+}
+
+/// What is known of a resource whose last lease is `lease`.
+fn standing<'a>(
+    conn: &Connection,
+    artifact: Option<Seq>,
+    lease: Option<&'a Lease>,
+    now: Instant,
+) -> Result<Standing<'a>> {
+    let has_writer = match (artifact, lease) {
+        // Only where a lease has ended does it matter who still writes.
+        (Some(artifact), Some(lease)) if !lease.is_live(now) && !lease.fenced => {
+            has_living_writer(conn, artifact, lease.generation, now)?
+        }
+        _ => false,
+    };
+    Ok(Standing { lease, has_writer })
+}
+
+/// Refuses what somebody else has, or may still be writing.
+fn check_passable(
+    tx: &Transaction<'_>,
+    artifact: Seq,
+    lease: Lease,
+    request: &LeaseRequest,
+    now: Instant,
+) -> Result<()> {
+    match decide(standing(tx, Some(artifact), Some(&lease), now)?, request, now) {
+        Decision::Held => Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) }),
+        Decision::Quarantined => Err(CatalogError::Quarantined { artifact, lease: Box::new(lease) }),
+        Decision::BadTtl => Err(CatalogError::BadTtl),
+        Decision::Renew | Decision::Grant => Ok(()),
+    }
+}
+
+/// Refuses to publish bytes of an artifact that were written under a generation: somebody else holds it or may still be
+/// writing it, or the generation was ended by hand.
+pub(super) fn check_publishable(
+    tx: &Transaction<'_>,
+    actor: &Actor,
+    artifact: Seq,
+    generation: Option<Generation>,
+) -> Result<()> {
+    if let Some(lease) = blocker(tx, &actor.holder, artifact, actor.now)? {
+        return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
+    }
+    let Some(lease) = lease_of(tx, artifact)? else { return Ok(()) };
+    match protection(Some(&lease), &actor.holder, generation, actor.now) {
+        Protection::Holds => Ok(()),
+        Protection::Fenced => Err(CatalogError::Fenced { artifact, lease: Box::new(lease) }),
+        Protection::Lapsed => check_passable(tx, artifact, lease, &actor.request(), actor.now),
+    }
 }
 
 /// Writes what [`decide`] says.
@@ -296,36 +325,45 @@ pub(super) fn grant(
     now: Instant,
 ) -> Result<Lease> {
     let present = lease_on(tx, key)?;
-    let generation = match decide(present.as_ref(), request, now) {
-        Decision::BadTtl => return Err(CatalogError::BadTtl),
-        Decision::Refuse => {
-            let artifact = artifact.unwrap_or(Seq(0));
-            return Err(CatalogError::Held { artifact, lease: present.map(Box::new) });
+    let decision = decide(standing(tx, artifact, present.as_ref(), now)?, request, now);
+    let at = artifact.unwrap_or(Seq(0));
+    match (decision, present) {
+        (Decision::BadTtl, _) => Err(CatalogError::BadTtl),
+        (Decision::Quarantined, Some(lease)) => {
+            Err(CatalogError::Quarantined { artifact: at, lease: Box::new(lease) })
         }
-        Decision::Renew => present.map(|lease| lease.generation).ok_or(CatalogError::NotFound)?,
-        Decision::Grant => next_generation(tx)?,
-    };
-    let lease = lease_from(key, request, generation, now);
-    insert(tx, artifact, &lease)?;
-    Ok(lease)
+        (Decision::Held | Decision::Quarantined, lease) => {
+            Err(CatalogError::Held { artifact: at, lease: lease.map(Box::new) })
+        }
+        (Decision::Renew, Some(present)) => {
+            let lease = Lease::granted(key.clone(), request, present.generation, now);
+            put(tx, EventKind::Renewed, artifact, &lease, now)?;
+            Ok(lease)
+        }
+        (Decision::Renew | Decision::Grant, _) => {
+            let lease = Lease::granted(key.clone(), request, next_generation(tx, now)?, now);
+            put(tx, EventKind::Granted, artifact, &lease, now)?;
+            Ok(lease)
+        }
+    }
 }
 
-fn lease_from(key: &ResourceKey, request: &LeaseRequest, generation: Generation, now: Instant) -> Lease {
-    let ttl_ns = request.ttl_ms.saturating_mul(1_000_000);
-    Lease {
-        key: key.clone(),
-        holder: request.holder.clone(),
-        generation,
-        expires_boot_ms: now.boot_ms.saturating_add(request.ttl_ms),
-        boot: now.boot,
-        expires: crate::model::Timestamp(now.wall.0.saturating_add(ttl_ns)),
-    }
+/// Writes a lease and tells of it.
+fn put(
+    tx: &Transaction<'_>,
+    kind: EventKind,
+    artifact: Option<Seq>,
+    lease: &Lease,
+    now: Instant,
+) -> Result<()> {
+    insert(tx, artifact, lease)?;
+    append_of_lease(tx, kind, artifact, lease, now, "")
 }
 
 fn insert(tx: &Transaction<'_>, artifact: Option<Seq>, lease: &Lease) -> Result<()> {
     let sql =
-        "INSERT OR REPLACE INTO lease (key, artifact, holder, generation, boot, expires_boot_ms, expires)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        "INSERT OR REPLACE INTO lease (key, artifact, holder, generation, boot, expires_boot_ms, expires, fenced)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0)";
     let params = (
         lease.key.to_string(),
         artifact.map(|a| a.0),
@@ -338,26 +376,73 @@ fn insert(tx: &Transaction<'_>, artifact: Option<Seq>, lease: &Lease) -> Result<
     execute(tx, "grant a lease", sql, params).map(drop)
 }
 
-fn next_generation(tx: &Transaction<'_>) -> Result<Generation> {
+fn next_generation(tx: &Transaction<'_>, now: Instant) -> Result<Generation> {
     let sql = "UPDATE meta SET value = value + 1 WHERE key = 'next_generation' RETURNING value - 1";
     let mut statement = tx.prepare_cached(sql).map_err(doing("take a generation"))?;
-    statement.query_row([], |row| row.get(0).map(Generation)).map_err(doing("take a generation"))
+    let generation: i64 = statement.query_row([], |row| row.get(0)).map_err(doing("take a generation"))?;
+    if generation % FORGET_EVERY == 0 {
+        forget_ended(tx, now)?;
+    }
+    Ok(Generation(generation))
+}
+
+/// Forgets leases that ended long ago, but for those of artifacts, of which there is one each.
+fn forget_ended(tx: &Transaction<'_>, now: Instant) -> Result<()> {
+    let before_ns = now.wall.0 - KEPT_ENDED_NS;
+    for sql in
+        ["DELETE FROM lease WHERE artifact IS NULL AND expires < ?1", "DELETE FROM intent WHERE expires < ?1"]
+    {
+        execute(tx, "forget ended leases", sql, [before_ns])?;
+    }
+    Ok(())
 }
 
 /// Reserves a new artifact for its checkout: a lease that nobody else can have had.
 pub(super) fn reserve(tx: &Transaction<'_>, actor: &Actor, artifact: Seq, id: ArtifactId) -> Result<Lease> {
-    let request = LeaseRequest { holder: actor.holder.clone(), ttl_ms: actor.ttl_ms };
-    let lease = lease_from(&ResourceKey::Artifact(id), &request, next_generation(tx)?, actor.now);
-    insert(tx, Some(artifact), &lease)?;
+    let generation = next_generation(tx, actor.now)?;
+    let lease = Lease::granted(ResourceKey::Artifact(id), &actor.request(), generation, actor.now);
+    put(tx, EventKind::Granted, Some(artifact), &lease, actor.now)?;
     Ok(lease)
 }
 
-pub(super) fn release(tx: &Transaction<'_>, key: &ResourceKey, holder: &Holder) -> Result<bool> {
-    let sql = "DELETE FROM lease WHERE key = ?1 AND holder = ?2";
-    execute(tx, "release a lease", sql, (key.to_string(), holder.as_str())).map(|n| n > 0)
+/// Gives back a lease that the holder has; tells whether he had it.
+pub(super) fn release(
+    tx: &Transaction<'_>,
+    key: &ResourceKey,
+    holder: &Holder,
+    now: Instant,
+) -> Result<bool> {
+    if let ResourceKey::Intent(pattern) = key {
+        return intents::withdraw(tx, pattern, holder, now);
+    }
+    match lease_on(tx, key)? {
+        Some(lease) if lease.holder == *holder => {
+            give_back(tx, &lease, now)?;
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Gives back the actor's lease on an artifact, unless his mount has bytes of it that no save holds.
+pub(super) fn release_unless_writing(tx: &Transaction<'_>, actor: &Actor, artifact: Seq) -> Result<()> {
+    match lease_of(tx, artifact)?.filter(|lease| lease.holder == actor.holder) {
+        Some(lease) if !is_writing(tx, artifact, actor.checkout)? => give_back(tx, &lease, actor.now),
+        _ => Ok(()),
+    }
 }
 
 /// Drops the lease of an artifact that ceases to exist.
-pub(super) fn drop_lease(tx: &Transaction<'_>, artifact: Seq) -> Result<()> {
-    execute(tx, "drop a lease", "DELETE FROM lease WHERE artifact = ?1", [artifact.0]).map(drop)
+pub(super) fn drop_lease(tx: &Transaction<'_>, artifact: Seq, now: Instant) -> Result<()> {
+    match lease_of(tx, artifact)? {
+        Some(lease) => give_back(tx, &lease, now),
+        None => Ok(()),
+    }
+}
+
+fn give_back(tx: &Transaction<'_>, lease: &Lease, now: Instant) -> Result<()> {
+    let sql = "DELETE FROM lease WHERE key = ?1 RETURNING artifact";
+    let artifact =
+        one(tx, "release a lease", sql, [lease.key.to_string()], |row| row.get::<_, Option<i64>>(0))?;
+    append_of_lease(tx, EventKind::Released, artifact.flatten().map(Seq), lease, now, "")
 }
