@@ -1,7 +1,8 @@
 //! The durable state: tree, drafts, leases, history. One function per domain operation, each one transaction.
 //!
 //! Locking: one connection writes, behind a mutex of its own; readers have connections of their own and never wait
-//! for it (WAL). Other processes share the file; `BEGIN IMMEDIATE` waits up to [`BUSY_TIMEOUT`] for them.
+//! for it (WAL). Other processes share the file; they take turns in the order in which they came (`turns`), and `BEGIN
+//! IMMEDIATE` waits up to [`BUSY_TIMEOUT`] for who takes none.
 //!
 //! Performance: a [`Durability::Grouped`] commit survives the death of the process and costs no sync; what a power
 //! cut may take of it is bounded by calling [`Catalog::sync`] each second. A [`Durability::Full`] commit syncs.
@@ -27,6 +28,7 @@ mod saves;
 mod schema;
 mod shared;
 mod stamps;
+mod turns;
 mod unsynced;
 mod view;
 
@@ -65,6 +67,7 @@ use crate::model::{
     ArtifactId, Attrs, CheckoutId, Entry, Holder, Ino, Instant, Kind, Layer, LeaseRequest, Name, Seq,
 };
 use error::doing;
+use turns::Turns;
 
 /// How long a transaction waits for another process's.
 pub const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -143,6 +146,8 @@ pub struct Catalog {
     path: PathBuf,
     writer: Mutex<Writer>,
     readers: Mutex<Vec<Connection>>,
+    /// The queue of the processes that write.
+    turns: Turns,
     /// On a read-only filesystem: nobody writes, and SQLite neither locks nor looks for a log.
     archived: bool,
     numbers: Mutex<std::ops::Range<i64>>,
@@ -211,6 +216,7 @@ impl Catalog {
             path: path.to_owned(),
             writer: Mutex::new(writer),
             readers: Mutex::default(),
+            turns: if archived { Turns::none() } else { Turns::of(path) },
             archived,
             numbers: Mutex::new(0..0),
             life,
@@ -344,6 +350,7 @@ impl Catalog {
         let mut writer = self.writer.lock();
         writer.leave_transaction()?;
         writer.set_durability(durability)?;
+        let _turn = self.turns.take();
         let tx =
             writer.conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing("begin"))?;
         let before = tx.total_changes();
