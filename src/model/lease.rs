@@ -7,7 +7,7 @@ pub const RENEW_FRACTION: i64 = 10;
 pub const MAX_TTL_MS: i64 = 36_500 * 86_400_000;
 
 /// A point in time, by the storage's clock and by the wall clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Instant {
     /// Identifies the boot that `boot_ms` counts from (a hash of the kernel's boot id).
     pub boot: i64,
@@ -18,7 +18,7 @@ pub struct Instant {
 }
 
 /// A permission to begin a write.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// What it is on.
     pub key: ResourceKey,
