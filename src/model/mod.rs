@@ -6,6 +6,7 @@ mod digest;
 mod download;
 mod globs;
 mod ident;
+mod intent;
 mod lease;
 mod name;
 mod recovery;
@@ -20,6 +21,7 @@ pub use ident::{
     ArtifactId, ChangeNumber, CheckoutId, Generation, Holder, HolderPart, HolderPartError, Ino,
     ParseHolderError, ParseKeyError, ResourceKey, Seq, VersionNumber,
 };
+pub use intent::IntentPattern;
 pub use lease::{Decision, Instant, Lease, LeaseRequest, RENEW_FRACTION, decide};
 pub use name::{ArtifactPath, Name, NameError};
 pub use recovery::RecoveryCopy;
