@@ -12,9 +12,11 @@
 
 mod agent;
 mod faults;
+mod host;
 mod kernel;
 mod model;
 mod mounted;
+mod peer;
 mod privileged;
 mod serve;
 mod sharing;

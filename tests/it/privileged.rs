@@ -16,12 +16,12 @@ use crate::mounted::{Mount, Workspace, eventually};
 const SMALL_BYTES: usize = 24 << 20;
 
 /// A filesystem of its own below a workspace, taken away when it is dropped.
-struct Filesystem {
+pub struct Filesystem {
     at: PathBuf,
 }
 
 impl Filesystem {
-    fn tmpfs(at: &Path, bytes: usize) -> Self {
+    pub fn tmpfs(at: &Path, bytes: usize) -> Self {
         let size = format!("size={bytes}");
         run(
             "mount",
