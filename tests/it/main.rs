@@ -10,6 +10,7 @@
     reason = "a test may fail where it stands, and waits by the machine's own clock"
 )]
 
+mod admission;
 mod agent;
 mod faults;
 mod host;
