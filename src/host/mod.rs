@@ -93,6 +93,9 @@ impl HostLeases {
     /// Until [`Pending::commit`] nothing is changed, even if the process dies, and nobody else can change anything.
     pub fn begin(&self, keys: &[HostKey], request: &LeaseRequest) -> Result<Pending> {
         let (ground, mut table, now) = self.enter(Purpose::Write)?;
+        if keys.len() > MAX_LEASES {
+            return Err(HostError::TooMany { path: ground.writable().path.clone(), most: MAX_LEASES });
+        }
         let granting = Granting { now, me: user(), request, taken_by: this_process()? };
         let mut blockers = Vec::new();
         let (mut leases, mut fresh) = (Vec::new(), Vec::new());

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{Metadata, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,6 +18,9 @@ pub const MAX_LEASES: usize = 1024;
 
 /// The largest file that is read: [`MAX_LEASES`] of the longest keys and holders fit, escapes included.
 const MAX_BYTES: u64 = 2 << 20;
+
+/// The most files of one user that are read: he has one, and another one for a moment while leases move.
+const MAX_FILES: usize = 4;
 
 /// Everybody reads the files, and each user writes his own.
 const FILE_MODE: u32 = 0o644;
@@ -51,26 +55,36 @@ impl Table {
     pub(super) fn read(ground: &Ground, me: u32, now: Instant) -> Result<Self> {
         let mut table = Self::default();
         for (index, dir) in ground.dirs.iter().enumerate() {
-            let names = sys::names_in(&dir.file).map_err(file_error("list", dir.path.clone()))?;
-            for name in names {
-                let Some(uid) = user_of(&name) else { continue };
-                match read_file(dir, &name, uid)? {
-                    Found::Nothing => {}
-                    Found::Contents(contents) if uid == me => table.add_own(index, dir, name, contents)?,
-                    Found::Contents(contents) => table.add_others(dir, &name, contents),
-                    Found::Broken(fault) if uid == me => {
-                        return Err(HostError::Damaged { path: dir.path_of(&name), fault });
-                    }
-                    Found::Broken(fault) | Found::Foreign(fault) => {
-                        table.odd.push(OddFile { path: dir.path_of(&name), fault });
-                    }
-                }
-            }
+            table.read_dir(index, dir, me)?;
         }
         table.own.retain(|lease| lease.is_live(now));
         table.others.retain(|lease| lease.is_live(now));
         table.merge_own();
         Ok(table)
+    }
+
+    fn read_dir(&mut self, index: usize, dir: &Dir, me: u32) -> Result<()> {
+        let mut names = sys::names_in(&dir.file).map_err(file_error("list", dir.path.clone()))?;
+        names.sort_unstable();
+        let mut files: BTreeMap<u32, usize> = BTreeMap::new();
+        for name in names {
+            let Some(uid) = user_of(&name) else { continue };
+            let count = files.entry(uid).or_default();
+            let found = read_file(dir, &name, uid, *count)?;
+            *count += usize::from(matches!(found, Found::Contents(_) | Found::Broken(_)));
+            match found {
+                Found::Nothing => {}
+                Found::Contents(contents) if uid == me => self.add_own(index, dir, name, contents)?,
+                Found::Contents(contents) => self.add_others(dir, &name, contents),
+                Found::Broken(fault) if uid == me => {
+                    return Err(HostError::Damaged { path: dir.path_of(&name), fault });
+                }
+                Found::Broken(fault) | Found::Foreign(fault) => {
+                    self.odd.push(OddFile { path: dir.path_of(&name), fault });
+                }
+            }
+        }
+        Ok(())
     }
 
     fn add_own(&mut self, index: usize, dir: &Dir, name: OsString, contents: Contents) -> Result<()> {
@@ -189,15 +203,15 @@ impl Drop for Prepared {
 enum Found {
     /// It is gone.
     Nothing,
-    /// It is another user's, whatever its name says.
+    /// Its name is another user's doing.
     Foreign(String),
     /// It is his, and can't be read.
     Broken(String),
     Contents(Contents),
 }
 
-/// Reads what is a regular file of the user whose number is in its name.
-fn read_file(dir: &Dir, name: &OsStr, uid: u32) -> Result<Found> {
+/// Reads what is a regular file of the user whose number is in its name, who has `others` more.
+fn read_file(dir: &Dir, name: &OsStr, uid: u32, others: usize) -> Result<Found> {
     let failed = || file_error("read", dir.path_of(name));
     let present = match sys::facts_at(&dir.file, name) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
@@ -208,6 +222,9 @@ fn read_file(dir: &Dir, name: &OsStr, uid: u32) -> Result<Found> {
     }
     if !present.is_file() {
         return Ok(Found::Broken("not a regular file".to_owned()));
+    }
+    if others >= MAX_FILES {
+        return Ok(Found::Broken(format!("one of more than {MAX_FILES} files of that user")));
     }
     let file = match sys::open_file_at(&dir.file, name) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
@@ -226,7 +243,12 @@ fn read_file(dir: &Dir, name: &OsStr, uid: u32) -> Result<Found> {
     if bytes.len() as u64 > MAX_BYTES {
         return Ok(Found::Broken(too_large()));
     }
-    Ok(form::decode(&bytes, &name.to_string_lossy(), uid).map_or_else(Found::Broken, Found::Contents))
+    Ok(match form::decode(&bytes, &name.to_string_lossy(), uid) {
+        Ok(Some(contents)) => Found::Contents(contents),
+        // Where fs.protected_hardlinks is off, others can give his file more names, and keep a former one (proc_sys_fs(5)).
+        Ok(None) => Found::Foreign("a file that was written under another name".to_owned()),
+        Err(fault) => Found::Broken(fault),
+    })
 }
 
 fn refuse(metadata: &Metadata, uid: u32) -> Option<Found> {

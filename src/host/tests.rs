@@ -276,6 +276,23 @@ fn odd_files_of_others_stop_nobody() {
         machine.leases.release(&keys(&["y"]), &"ada@desk".parse().unwrap()).unwrap();
         fs::remove_file(machine.path(name)).unwrap();
     }
+    // His own file under more names, as others can give it where links to others' files are allowed.
+    for name in ["0.00.json", "0.01.json", "0.02.json", "0.03.json"] {
+        fs::hard_link(machine.own_file(), machine.path(name)).unwrap();
+    }
+    assert_eq!(machine.listed(), ["x ada@desk"]);
+    machine.acquire("ada@desk", &["x"]).unwrap();
+    assert_eq!(machine.leases.list().unwrap().odd.len(), 4);
+    (0..4).for_each(|i| fs::remove_file(machine.path(&format!("0.0{i}.json"))).unwrap());
+    // No more of one user's files are read than he can have: the first by name, and his alone count.
+    for token in 10..20 {
+        let name = format!("{OTHER}.{token}.json");
+        machine.write_as(&name, &form(&name, record), if token < 13 { OTHER + 1 } else { OTHER });
+    }
+    let odd = machine.leases.list().unwrap().odd;
+    assert_eq!(odd.iter().filter(|odd| odd.fault == "one of more than 4 files of that user").count(), 3);
+    assert_eq!(machine.leases.list().unwrap().leases.len(), 1 + 4);
+    (10..20).for_each(|token| fs::remove_file(machine.path(&format!("{OTHER}.{token}.json"))).unwrap());
     machine.write_as(&theirs, &whole.replace("\"format\":1", "\"format\":9"), OTHER);
     assert_eq!(
         blockers(machine.acquire("ada@desk", &["x", "y"])),
@@ -364,6 +381,8 @@ fn a_user_has_no_more_leases_than_are_read() {
     assert_eq!(machine.leases.list().unwrap().leases.len(), most.len(), "the largest file can be read");
     let error = machine.acquire(&holder, &names[MAX_LEASES..]).unwrap_err();
     assert!(matches!(error, HostError::TooMany { most: MAX_LEASES, .. }), "{error:?}");
+    let error = machine.acquire(&holder, &names).unwrap_err();
+    assert!(matches!(error, HostError::TooMany { .. }), "{error:?}");
     machine.clock.advance_ms(60_000);
     machine.acquire(&holder, &names[MAX_LEASES..]).unwrap();
 }

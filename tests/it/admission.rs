@@ -7,6 +7,7 @@ use std::process::Command;
 
 use leasehold::engine::{AdmissionPaths, MountTable, PathError, SystemDisk};
 
+use crate::folding;
 use crate::kernel;
 use crate::mounted::{Mount, Workspace};
 use crate::privileged::Filesystem;
@@ -80,7 +81,7 @@ fn a_dead_mount_vouches_for_nothing() {
 
 /// A directory of a mount that shows elsewhere, too, holds the same resources; what covers one of its directories holds none.
 #[test]
-fn a_bind_mount_of_a_mount_is_an_alias() {
+fn a_second_view_of_a_checkout_is_an_alias() {
     let Some(workspace) = Workspace::with(&[("a/b/x", b"old"), ("covered/x", b"old")]) else { return };
     if !is_root() {
         return;
@@ -101,7 +102,7 @@ fn a_bind_mount_of_a_mount_is_an_alias() {
 
 /// The same in a directory of the host's: by the place in the filesystem, not by the name.
 #[test]
-fn a_bind_mount_in_a_directory_is_an_alias() {
+fn a_second_view_of_a_directory_is_an_alias() {
     if !is_root() {
         return;
     }
@@ -123,6 +124,24 @@ fn a_bind_mount_in_a_directory_is_an_alias() {
     assert!(matches!(in_directory(&root, "foreign/x"), Err(PathError::Outside { .. })));
     assert!(matches!(in_directory(&root.join("a"), root.join("foreign")), Err(PathError::Outside { .. })));
     assert_eq!(in_directory(&root.join("a"), root.join("bound/x")).unwrap(), "b/x");
+}
+
+/// A filesystem that says of a directory that it ignores case is believed, for that directory.
+#[test]
+fn who_says_that_he_ignores_case_is_believed() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    let _session = folding::mount(&root);
+    for same in ["Fold/Doc", "Fold/doc", "Fold/DOC"] {
+        assert!(root.join(same).exists(), "{same}");
+        assert_eq!(in_directory(&root, same).unwrap(), "Fold/doc", "{same}");
+    }
+    assert_eq!(in_directory(&root, "Fold/New/**").unwrap(), "Fold/new/**");
+    assert_eq!(in_directory(&root, "FOLD/Doc").unwrap(), "FOLD/Doc", "the root doesn't");
+    assert!(matches!(in_directory(&root, "Fold/Ä"), Err(PathError::Unfoldable { .. })));
 }
 
 /// On ext4 with a directory that ignores case, all spellings are one resource, and beside it they are not.

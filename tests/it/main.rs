@@ -13,6 +13,7 @@
 mod admission;
 mod agent;
 mod faults;
+mod folding;
 mod host;
 mod kernel;
 mod model;
