@@ -11,6 +11,7 @@ pub mod commands;
 pub mod config;
 pub mod engine;
 pub mod fuse;
+pub mod host;
 pub mod ids;
 pub mod model;
 pub mod serve;

@@ -2,7 +2,7 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-use crate::engine::{EngineError, LeaseError};
+use crate::engine::{EngineError, LeaseError, PathError};
 use crate::model::{NameError, ParseDigestError, ParseHolderError};
 
 /// A result of a command.
@@ -17,6 +17,9 @@ pub enum CommandError {
     /// Leases were refused.
     #[error(transparent)]
     Lease(Box<LeaseError>),
+    /// A lease can't be taken on a path.
+    #[error(transparent)]
+    Path(#[from] PathError),
     /// Nobody has what was to be somebody's.
     #[error("{object}: free; nobody has it")]
     Unheld {
@@ -201,6 +204,7 @@ impl CommandError {
             | Self::BadPath { .. }
             | Self::NoVersion(_)
             | Self::BadHolder { .. }
+            | Self::Path(_)
             | Self::InvalidDigest(_) => 2,
             Self::Store { status, .. } | Self::Ended(status) => *status,
             _ => 1,
@@ -239,6 +243,7 @@ impl CommandError {
         match self {
             Self::Engine(error) => error.remedy(),
             Self::Lease(error) => error.remedy(),
+            Self::Path(error) => error.remedy().map(str::to_owned),
             Self::BadHolder { option, .. } => Some(format!("choose another with {option}")),
             Self::DaemonSilent { .. } => Some("see its log; if it hangs, end it and mount again".to_owned()),
             _ => None,

@@ -165,6 +165,10 @@ impl Workspace {
         self.env.clock.clone()
     }
 
+    pub(super) fn shared_ids(&self) -> Arc<dyn Ids> {
+        self.env.ids.clone()
+    }
+
     /// The source of identities.
     pub fn ids(&self) -> &dyn Ids {
         &*self.env.ids

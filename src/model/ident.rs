@@ -3,7 +3,7 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
-use super::IntentPattern;
+use super::{HostKey, IntentPattern};
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident) => {
@@ -188,7 +188,7 @@ pub enum ResourceKey {
     /// What somebody means to work on, `intent:<pattern>`; others may mean the same.
     Intent(IntentPattern),
     /// Something of which the machine has one, `host:<name>`, such as `host:port:3000`, whatever the workspace.
-    Host(String),
+    Host(HostKey),
     /// A key that only its users give a meaning, such as `thread:42`.
     Free(String),
 }
@@ -203,7 +203,7 @@ impl fmt::Display for ResourceKey {
         match self {
             Self::Artifact(id) => write!(f, "artifact:{id}"),
             Self::Intent(pattern) => write!(f, "intent:{}", pattern.to_text()),
-            Self::Host(name) => write!(f, "host:{name}"),
+            Self::Host(key) => key.fmt(f),
             Self::Free(key) => f.write_str(key),
         }
     }
@@ -224,7 +224,7 @@ impl FromStr for ResourceKey {
         let is_id = !id.is_empty() && text.len() <= 255 && !text.chars().any(char::is_control);
         match kind {
             _ if !is_kind || !is_id => Err(ParseKeyError),
-            "host" => Ok(Self::Host(id.to_owned())),
+            "host" => text.parse().map(Self::Host).map_err(|_| ParseKeyError),
             _ => Ok(Self::Free(text.to_owned())),
         }
     }

@@ -5,6 +5,7 @@ mod content;
 mod digest;
 mod download;
 mod globs;
+mod host;
 mod ident;
 mod intent;
 mod lease;
@@ -17,6 +18,7 @@ pub use content::{Content, Entry, Layer, Scratch, VersionInfo};
 pub use digest::{Digest, ParseDigestError};
 pub use download::DownloadPolicy;
 pub use globs::{GlobError, NameGlobs, PathGlobs};
+pub use host::{HostKey, ParseHostKeyError};
 pub use ident::{
     ArtifactId, ChangeNumber, CheckoutId, Generation, Holder, HolderPart, HolderPartError, Ino,
     ParseHolderError, ParseKeyError, RequestId, ResourceKey, Seq, VersionNumber,

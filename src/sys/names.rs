@@ -16,6 +16,8 @@ pub struct Facts {
     pub inode: u64,
     /// The type and the permissions, as in `st_mode`.
     pub mode: u32,
+    /// The owner.
+    pub uid: u32,
     /// The size in bytes.
     pub size: u64,
     /// The time of the last write, in nanoseconds since 1970.
@@ -47,6 +49,7 @@ pub fn facts_at(dir: &File, name: &OsStr) -> io::Result<Facts> {
         device: raw.st_dev,
         inode: raw.st_ino,
         mode: raw.st_mode,
+        uid: raw.st_uid,
         size: raw.st_size.cast_unsigned(),
         mtime_ns: raw.st_mtime.saturating_mul(1_000_000_000).saturating_add(raw.st_mtime_nsec),
         ctime_ns: raw.st_ctime.saturating_mul(1_000_000_000).saturating_add(raw.st_ctime_nsec),

@@ -1,5 +1,6 @@
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 
 /// A process that can't be taken for another one with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,6 +53,31 @@ pub fn is_alive(key: ProcessKey) -> bool {
     process(key.pid).is_ok_and(|present| present == key)
 }
 
+/// How often the table of locks is read: locks that come and go meanwhile can hide one that stays, since it is read in
+/// pieces, each from a line's number on (fs/locks.c, `locks_start`).
+const LOCKS_READS: usize = 8;
+
+/// The process that has a file locked (flock(2)), as `/proc/locks` tells; none where it doesn't, as of processes in
+/// another PID namespace (proc_locks(5)).
+pub fn flock_holder(file: &File) -> Option<u32> {
+    let metadata = file.metadata().ok()?;
+    let (device, inode) = (metadata.dev(), metadata.ino());
+    let of_file = format!("{:02x}:{:02x}:{inode}", libc::major(device), libc::minor(device));
+    (0..LOCKS_READS).find_map(|_| {
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        locks.lines().find_map(|line| parse_lock(line, &of_file))
+    })
+}
+
+/// `1: FLOCK  ADVISORY  WRITE 1234 00:1a:5678 0 EOF`; a waiter's line has `->` after the number.
+fn parse_lock(line: &str, of_file: &str) -> Option<u32> {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    match fields[..] {
+        [_, "FLOCK", _, _, pid, of, ..] if of == of_file => pid.parse().ok().filter(|pid| *pid != 0),
+        _ => None,
+    }
+}
+
 /// The effective user and group of this process.
 pub fn effective_ids() -> (u32, u32) {
     // SAFETY: geteuid and getegid take nothing and can't fail.
@@ -74,6 +100,16 @@ mod tests {
         assert_eq!(key("S", 1), Some(4242));
         assert_eq!(key("Z", 1), None);
         assert_eq!(key("Z", 3), Some(4242), "its other threads still run");
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_is_told() {
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(flock_holder(&file), None);
+        file.lock().unwrap();
+        assert_eq!(flock_holder(&file), Some(std::process::id()));
+        file.unlock().unwrap();
+        assert_eq!(flock_holder(&file), None);
     }
 
     /// A daemon that was killed must not block the next mount until its parent, if it ever does, waits for it.

@@ -13,10 +13,14 @@
 mod admission;
 mod agent;
 mod faults;
+mod folding;
+mod host;
 mod kernel;
 mod model;
 mod mounted;
+mod peer;
 mod privileged;
+mod rules;
 mod serve;
 mod sharing;
 mod store;

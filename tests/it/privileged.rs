@@ -16,12 +16,12 @@ use crate::mounted::{Mount, Workspace, eventually};
 const SMALL_BYTES: usize = 24 << 20;
 
 /// A filesystem of its own below a workspace, taken away when it is dropped.
-struct Filesystem {
+pub struct Filesystem {
     at: PathBuf,
 }
 
 impl Filesystem {
-    fn tmpfs(at: &Path, bytes: usize) -> Self {
+    pub fn tmpfs(at: &Path, bytes: usize) -> Self {
         let size = format!("size={bytes}");
         run(
             "mount",
@@ -37,10 +37,28 @@ impl Filesystem {
         Self { at: at.to_owned() }
     }
 
+    /// Shows a directory at another one, too.
+    pub fn bind(from: &Path, at: &Path) -> Self {
+        run("mount", &["--bind".as_ref(), from.as_os_str(), at.as_os_str()]);
+        Self { at: at.to_owned() }
+    }
+
+    /// A filesystem in a file, of which the machine may know too little: then the error.
+    pub fn image(image: &Path, at: &Path) -> Result<Self, String> {
+        let output = Command::new("mount")
+            .args(["-o", "loop"])
+            .args([image, at])
+            .output()
+            .map_err(|e| e.to_string())?;
+        if output.status.success() {
+            return Ok(Self { at: at.to_owned() });
+        }
+        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    }
+
     /// Lets nobody write below a directory.
     fn read_only(at: &Path) -> Self {
-        run("mount", &["--bind".as_ref(), at.as_os_str(), at.as_os_str()]);
-        let view = Self { at: at.to_owned() };
+        let view = Self::bind(at, at);
         run("mount", &["-o".as_ref(), "remount,bind,ro".as_ref(), at.as_os_str()]);
         view
     }

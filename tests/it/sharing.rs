@@ -3,9 +3,8 @@
 //! A peer is this very program, which runs the one test [`serve`] and does what its standard input says.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::UNIX_EPOCH;
@@ -17,10 +16,9 @@ use leasehold::clock::{Clock, SystemClock};
 use leasehold::ids::SystemIds;
 use leasehold::model::Digest;
 
-use crate::kernel::{self, NameEvents};
+use crate::kernel::NameEvents;
+use crate::peer::{Peer, answer};
 
-/// Before each answer, since the test runner prints too.
-const MARK: &str = "peer: ";
 /// Tells a peer where the store is.
 const PLACE: &str = "LEASEHOLD_TEST_STORE";
 /// How long these stores wait for a lock: a third of what a dead holder that isn't ours would cost.
@@ -73,62 +71,14 @@ impl Place {
     }
 }
 
-/// A process that uses the store.
-struct Peer {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
+fn start(place: &Place) -> Peer {
+    Peer::start("sharing::serve", &[(PLACE, place.root().as_os_str())])
 }
 
-impl Peer {
-    fn start(place: &Place) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["sharing::serve", "--exact", "--ignored", "--nocapture"])
-            .env(PLACE, place.root())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Self { child, input, output }
-    }
-
-    fn say(&mut self, line: &str) {
-        writeln!(self.input, "{line}").unwrap();
-    }
-
-    fn hear(&mut self) -> String {
-        loop {
-            let mut line = String::new();
-            assert!(self.output.read_line(&mut line).unwrap() > 0, "the peer ended");
-            if let Some(at) = line.find(MARK) {
-                return line[at + MARK.len()..].trim_end().to_owned();
-            }
-        }
-    }
-
-    /// Starts something that stops when it has taken so many locks.
-    fn begin(&mut self, what: &str, locks: usize) {
-        self.say(&format!("{what} {locks}"));
-        assert_eq!(self.hear(), "paused");
-    }
-
-    fn signal(&self, signal: i32) {
-        kernel::kill(i32::try_from(self.child.id()).unwrap(), signal);
-    }
-
-    /// Kills it, and waits until it is dead.
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Starts something that stops when it has taken so many locks.
+fn begin(peer: &mut Peer, what: &str, locks: usize) {
+    peer.say(&format!("{what} {locks}"));
+    assert_eq!(peer.hear(), "paused");
 }
 
 /// Stops in the middle of a change, with a lock in hand, until a line comes.
@@ -148,12 +98,6 @@ impl Faults for PauseAt {
         }
         Ok(())
     }
-}
-
-fn answer(line: &str) {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{MARK}{line}").unwrap();
-    out.flush().unwrap();
 }
 
 /// A peer's side: `put TEXT LOCKS`, `remove TEXT LOCKS`, `backup LOCKS`, `rounds COUNT`, `mixed SECONDS`.
@@ -285,7 +229,7 @@ fn keep_all_during_a_backup(store: &DiskStore) -> Result<(), BlobError> {
 fn processes_share_a_few_blobs() {
     let place = Place::new();
     let seconds = std::env::var("LEASEHOLD_TEST_SECONDS").unwrap_or("2".to_owned());
-    let mut peers: Vec<Peer> = (0..8).map(|_| Peer::start(&place)).collect();
+    let mut peers: Vec<Peer> = (0..8).map(|_| start(&place)).collect();
     peers.iter_mut().for_each(|peer| peer.say(&format!("mixed {seconds}")));
     for peer in &mut peers {
         assert_eq!(peer.hear(), "true");
@@ -304,7 +248,7 @@ fn processes_contend_for_one_address() {
     let lock = place.locks().join(format!("{digest}.lock"));
     fs::write(&lock, "rust:token/2").unwrap();
     place.let_locks_end();
-    let mut peers: Vec<Peer> = (0..8).map(|_| Peer::start(&place)).collect();
+    let mut peers: Vec<Peer> = (0..8).map(|_| start(&place)).collect();
     peers.iter_mut().for_each(|peer| peer.say("rounds 6"));
     for peer in &mut peers {
         assert_eq!(peer.hear(), "true");
@@ -401,8 +345,8 @@ fn what_a_killed_process_held_is_free_at_once() {
     for (what, locks) in
         [("put text", 1), ("remove text", 1), ("remove text", 2), ("backup", 1), ("backup", 2)]
     {
-        let mut peer = Peer::start(&place);
-        peer.begin(what, locks);
+        let mut peer = start(&place);
+        begin(&mut peer, what, locks);
         assert!(!place.locked().is_empty() || what == "backup", "{what}");
         peer.kill();
         let digest = put(&store, "text").unwrap();
@@ -419,8 +363,8 @@ fn a_holder_that_wakes_too_late_changes_nothing() {
     let store = store(place.root());
     let digest = digest_of(b"text");
     // A put that would bring back what was removed meanwhile; it has its lock and has not yet renamed.
-    let mut peer = Peer::start(&place);
-    peer.begin("put text", 1);
+    let mut peer = start(&place);
+    begin(&mut peer, "put text", 1);
     peer.signal(libc::SIGSTOP);
     place.let_locks_end();
     assert!(!store.remove(&digest, None).unwrap(), "nothing is there yet");
@@ -431,7 +375,7 @@ fn a_holder_that_wakes_too_late_changes_nothing() {
 
     // A removal that would take away what was put again meanwhile; it has both of its locks.
     put(&store, "text").unwrap();
-    peer.begin("remove text", 2);
+    begin(&mut peer, "remove text", 2);
     peer.signal(libc::SIGSTOP);
     place.let_locks_end();
     put(&store, "text").unwrap();
@@ -441,7 +385,7 @@ fn a_holder_that_wakes_too_late_changes_nothing() {
     assert!(store.is_whole(&digest).unwrap());
 
     // A backup during which a blob was removed.
-    peer.begin("backup", 2);
+    begin(&mut peer, "backup", 2);
     peer.signal(libc::SIGSTOP);
     File::open(place.root().join("objects/.backup-lease")).unwrap().set_modified(UNIX_EPOCH).unwrap();
     place.let_locks_end();

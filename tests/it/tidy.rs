@@ -9,7 +9,7 @@ use crate::tidy_source::{SourceFile, all};
 /// `commands` reads the command line's structs (`cli`) and works on the engine: it knows neither how a mounted tree
 /// is made (`vfs`, `fuse`) nor where state is kept (`catalog`, `blobs`). Its client and the server in `app` share one
 /// protocol, which belongs to `commands`.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     (
         "app",
         &[
@@ -22,9 +22,10 @@ const LAYERS: [(&str, &[&str]); 14] = [
     ("fuse", &["model", "sys", "vfs"]),
     ("serve", &["blobs", "clock", "engine", "model"]),
     ("vfs", &["blobs", "catalog", "clock", "config", "engine", "ids", "model", "sys"]),
-    ("engine", &["blobs", "catalog", "clock", "config", "ids", "model", "sys"]),
+    ("engine", &["blobs", "catalog", "clock", "config", "host", "ids", "model", "sys"]),
     ("catalog", &["clock", "config", "ids", "model", "sys"]),
     ("blobs", &["clock", "ids", "model", "sys"]),
+    ("host", &["clock", "ids", "model", "sys"]),
     ("config", &["model", "sys"]),
     ("clock", &["model", "sys"]),
     ("ids", &["model"]),

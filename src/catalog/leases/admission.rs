@@ -11,7 +11,7 @@ use super::super::{Actor, Catalog, CatalogError, Durability, Result};
 use super::intents::{self, Declaring, Intent};
 use super::{LEASE_COLUMNS, grant, requests, take, take_subtree};
 use crate::model::{
-    ArtifactPath, Digest, IntentPattern, Kind, Lease, LeaseRequest, RequestId, ResourceKey, Seq,
+    ArtifactPath, Digest, Instant, IntentPattern, Kind, Lease, LeaseRequest, RequestId, ResourceKey, Seq,
 };
 
 /// One resource that is wanted.
@@ -99,6 +99,18 @@ impl Catalog {
     /// The recorded answer to a request of this id and contents; none if it is new.
     pub fn replayed(&self, actor: &Actor, id: &RequestId, contents: &Digest) -> Result<Option<Admission>> {
         self.read(|conn| replay(conn, actor, id, contents))
+    }
+
+    /// Refuses as [`admit`](Self::admit) would, and changes nothing.
+    pub fn would_refuse(&self, actor: &Actor, request: &AdmissionRequest) -> Result<()> {
+        self.rehearse(|tx| Admitting::new(tx, actor, request)?.take_all().map(drop))
+    }
+
+    /// Notes what became of leases that are kept elsewhere.
+    pub fn note_leases(&self, kind: EventKind, leases: &[Lease], now: Instant) -> Result<()> {
+        self.write(Durability::Full, |tx| {
+            leases.iter().try_for_each(|lease| append_of_lease(tx, kind, None, lease, now, ""))
+        })
     }
 
     /// Takes or renews a complete set of resources.

@@ -16,7 +16,7 @@ const MAX_PAUSE_MS: i64 = 1_000;
 
 /// Takes or renews leases, all or none.
 pub(super) fn acquire(asked: &Asked<'_>, args: &LeaseAcquireArgs, printer: &mut Printer<'_>) -> Result<()> {
-    let targets = Targets::find(asked, &args.targets.targets, &args.targets.who)?;
+    let targets = Targets::find_to_take(asked, &args.targets.targets, &args.targets.who)?;
     let acquisition = targets.acquisition(args.ttl.ttl_ms, args.request.request_id.as_deref())?;
     let admission = acquire_waiting(&targets.workspace, &acquisition, args.wait.wait_ms)?;
     print_admission(&targets, &admission, asked.context.environment.clock.now(), printer)

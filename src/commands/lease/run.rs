@@ -21,7 +21,7 @@ const TERM_GRACE: Duration = Duration::from_secs(10);
 
 /// Holds leases while a command runs, and ends as it does.
 pub(super) fn run(asked: &Asked<'_>, args: &LeaseRunArgs) -> Result<()> {
-    let targets = Targets::find(asked, &args.targets.targets, &args.targets.who)?;
+    let targets = Targets::find_to_take(asked, &args.targets.targets, &args.targets.who)?;
     let acquisition = targets.acquisition(args.ttl.ttl_ms, None)?;
     let [program, arguments @ ..] = &args.command[..] else { unreachable!("BUG: the command is required") };
     // The leases are given back when the command has ended, whichever way that is.

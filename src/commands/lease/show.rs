@@ -47,7 +47,7 @@ pub(super) fn list(asked: &Asked<'_>, args: &LeaseListArgs, printer: &mut Printe
         asked.context.site(&asked.args.workspace, &CheckoutOfArgs::default(), args.under.as_slice())?;
     let under = args.under.as_ref().map(|_| site.path_or_root());
     let filter = LeaseFilter { under: under.clone(), ..LeaseFilter::default() };
-    let mut leases = site.workspace.leases(&filter)?;
+    let mut leases = site.workspace.all_leases(&filter)?;
     leases.retain(|status| args.all || status.live || status.quarantined);
     let mut intents = site.workspace.intents()?;
     intents.retain(|intent| under.as_ref().is_none_or(|under| meets(intent, under)));

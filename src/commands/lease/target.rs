@@ -7,7 +7,7 @@ use super::super::error::{CommandError, Result};
 use super::Asked;
 use crate::cli::{CheckoutOfArgs, LeaseHolderArgs};
 use crate::engine::{Acquisition, LeaseError, Resource, Workspace};
-use crate::model::{ArtifactPath, Holder, IntentPattern, RequestId, ResourceKey};
+use crate::model::{Holder, IntentPattern, RequestId, ResourceKey};
 
 /// Resources as arguments name them, and who asks for them.
 pub(super) struct Targets {
@@ -19,6 +19,18 @@ pub(super) struct Targets {
     pub resources: Vec<Resource>,
 }
 
+/// What paths among the arguments mean.
+#[derive(Clone, Copy)]
+enum Meaning {
+    Artifacts,
+    Taken,
+    Intents,
+}
+
+fn intent(pattern: IntentPattern) -> Resource {
+    Resource::Key(ResourceKey::Intent(pattern))
+}
+
 /// How an argument names a resource.
 enum Named<'a> {
     Key(ResourceKey),
@@ -28,37 +40,52 @@ enum Named<'a> {
 }
 
 impl Targets {
-    /// Finds what arguments name; a path is an artifact.
+    /// Finds what arguments name, as all commands do.
     pub fn find(asked: &Asked<'_>, targets: &[PathBuf], who: &LeaseHolderArgs) -> Result<Self> {
-        Self::find_as(asked, targets, who, |path| Ok(Resource::Path(path)))
+        Self::find_as(Meaning::Artifacts, asked, targets, who)
     }
 
-    /// As [`find`](Self::find), for what somebody means to work on: each path is an intent, whether it is there or not.
+    /// As [`find`](Self::find), for what is to be taken: a path that may name another file than it seems to is refused.
+    pub fn find_to_take(asked: &Asked<'_>, targets: &[PathBuf], who: &LeaseHolderArgs) -> Result<Self> {
+        Self::find_as(Meaning::Taken, asked, targets, who)
+    }
+
+    /// As [`find_to_take`](Self::find_to_take), for what somebody means to work on: each path is an intent, whether it is
+    /// there or not.
     pub fn find_intents(asked: &Asked<'_>, targets: &[PathBuf], who: &LeaseHolderArgs) -> Result<Self> {
-        let intent = |path: ArtifactPath| match IntentPattern::literal(path.clone()) {
-            Ok(pattern) => Ok(Resource::Key(ResourceKey::Intent(pattern))),
-            Err(source) => Err(CommandError::BadPath { path: path.to_path_buf(), source }),
-        };
-        Self::find_as(asked, targets, who, intent)
+        Self::find_as(Meaning::Intents, asked, targets, who)
     }
 
     fn find_as(
+        meaning: Meaning,
         asked: &Asked<'_>,
         targets: &[PathBuf],
         who: &LeaseHolderArgs,
-        as_path: impl Fn(ArtifactPath) -> Result<Resource>,
     ) -> Result<Self> {
         let named: Vec<Named<'_>> = targets.iter().map(|target| named(target)).collect();
         let paths: Vec<PathBuf> = named.iter().filter_map(Named::path).collect();
         let site = asked.context.site(&asked.args.workspace, &CheckoutOfArgs::default(), &paths)?;
         let mut found = site.paths.iter().cloned();
-        let mut next = || found.next().expect("BUG: each path was found");
-        let resources = named.into_iter().map(|one| match one {
-            Named::Key(key) => Ok(Resource::Key(key)),
-            Named::Subtree(_) => Ok(Resource::Key(ResourceKey::Intent(IntentPattern::subtree(next())))),
-            Named::Path(_) => as_path(next()),
-        });
-        let resources = resources.collect::<Result<_>>()?;
+        let mut resources = Vec::with_capacity(named.len());
+        for (one, target) in named.into_iter().zip(targets) {
+            let (path, subtree) = match one {
+                Named::Key(key) => {
+                    resources.push(Resource::Key(key));
+                    continue;
+                }
+                Named::Subtree(_) => (found.next(), true),
+                Named::Path(_) => (found.next(), false),
+            };
+            let path = path.expect("BUG: each path was found");
+            resources.push(match meaning {
+                Meaning::Artifacts if subtree => intent(IntentPattern::subtree(path)),
+                Meaning::Artifacts => Resource::Path(path),
+                Meaning::Taken if !subtree => {
+                    Resource::Path(site.admission_path(asked.context, target)?.path().clone())
+                }
+                Meaning::Taken | Meaning::Intents => intent(site.admission_path(asked.context, target)?),
+            });
+        }
         let holder = who.holder.as_deref().map(parse_holder).transpose()?;
         let holder = holder.unwrap_or_else(|| site.holder.clone());
         Ok(Self { workspace: site.workspace, checkout_of: site.holder, holder, resources })

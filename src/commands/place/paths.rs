@@ -4,8 +4,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::super::error::{CommandError, Result};
-use super::mounts::inner_path;
 use super::{Mount, MountTable};
+use crate::engine::{inner_path, real_prefix};
 use crate::model::{ArtifactPath, Name};
 use crate::sys;
 
@@ -42,19 +42,8 @@ fn keep_last(absolute: &Path) -> io::Result<PathBuf> {
     let bytes = absolute.as_os_str().as_bytes();
     let follows = bytes.ends_with(b"/") || bytes.ends_with(b"/.");
     match (absolute.file_name(), absolute.parent()) {
-        (Some(name), Some(parent)) if !follows => Ok(existing_prefix(parent)?.join(name)),
-        _ => existing_prefix(absolute),
-    }
-}
-
-/// Resolves the directories that exist, and keeps the names below them: a deleted directory still names artifacts.
-fn existing_prefix(path: &Path) -> io::Result<PathBuf> {
-    match std::fs::canonicalize(path) {
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else { return Err(error) };
-            Ok(existing_prefix(parent)?.join(name))
-        }
-        other => other,
+        (Some(name), Some(parent)) if !follows => Ok(real_prefix(parent)?.path().join(name)),
+        _ => Ok(real_prefix(absolute)?.path()),
     }
 }
 

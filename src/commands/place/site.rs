@@ -7,8 +7,8 @@ use super::super::remote::Remote;
 use super::paths::{in_mount, in_workspace, locate, unreadable};
 use super::{Mount, MountTable, VersionSpec, split_version};
 use crate::cli::{CheckoutOfArgs, WorkspaceArgs};
-use crate::engine::{CheckoutOps, EngineError, Environment, Workspace};
-use crate::model::{ArtifactPath, Holder, HolderPart, HolderPartError, ParseHolderError};
+use crate::engine::{AdmissionPaths, CheckoutOps, EngineError, Environment, SystemDisk, Workspace};
+use crate::model::{ArtifactPath, Holder, HolderPart, HolderPartError, IntentPattern, ParseHolderError};
 use crate::sys;
 
 /// The extended attribute of a mount's root that names the holder of its checkout.
@@ -214,6 +214,20 @@ impl Site {
             Some(mount) => Ok(Box::new(Remote::of(&self.workspace, &self.holder, mount)?)),
             None => Ok(Box::new(self.workspace.detached(&self.holder, self.workspace.policy().ttl_ms)?)),
         }
+    }
+
+    /// What paths mean when leases are taken on them: each file has one, and what can't be told is refused.
+    pub fn admission_path(&self, context: &Context, path: &Path) -> Result<IntentPattern> {
+        let text = path.as_os_str();
+        let mount = self.located.iter().find_map(|located| located.mount.as_ref());
+        let resolved = match mount {
+            Some(mount) => {
+                AdmissionPaths::in_mount(&context.mounts, &SystemDisk, mount).resolve(&context.cwd, text)
+            }
+            None => AdmissionPaths::in_directory(&context.mounts, &SystemDisk, self.workspace.root())
+                .and_then(|paths| paths.resolve(self.workspace.root(), text)),
+        };
+        resolved.map_err(CommandError::from)
     }
 
     /// The only path, or the root where the command was given none.

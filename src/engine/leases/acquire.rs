@@ -1,9 +1,13 @@
+use super::host::{blocked, host_keys};
 use super::{BlockedBy, LeaseError, LeaseResult};
 use crate::blobs::digest_of;
 use crate::catalog::{Actor, Admission, AdmissionRequest, Blocker, CatalogError, Want};
 use crate::config::UnresolvedWriter;
 use crate::engine::{EngineError, Workspace};
-use crate::model::{ArtifactPath, CheckoutId, Digest, Holder, Lease, MAX_TTL_MS, RequestId, ResourceKey};
+use crate::host::{HostError, HostLease};
+use crate::model::{
+    ArtifactPath, CheckoutId, Digest, Holder, HostKey, Lease, MAX_TTL_MS, RequestId, ResourceKey,
+};
 use crate::sys;
 
 /// A resource as somebody names it.
@@ -45,6 +49,13 @@ impl Acquisition {
         }
     }
 
+    fn keys(&self) -> impl Iterator<Item = &ResourceKey> {
+        self.resources.iter().filter_map(|resource| match resource {
+            Resource::Key(key) => Some(key),
+            Resource::Path(_) => None,
+        })
+    }
+
     /// A digest of all that is asked for.
     fn contents(&self) -> Digest {
         let mut text = format!("{}\n{}\n{:?}\n{:?}\n", self.holder, self.checkout_of, self.ttl_ms, self.task);
@@ -81,10 +92,61 @@ impl Workspace {
             task: acquisition.task.clone(),
             of_host: Vec::new(),
         };
-        let admitted = self.catalog().admit(&actor, &request);
+        let admitted = match host_keys(acquisition.keys()) {
+            keys if keys.is_empty() => self.catalog().admit(&actor, &request),
+            keys => return self.admit_with_host(acquisition, &actor, request, &keys),
+        };
         let admission = admitted.map_err(|error| self.lease_refusal(checkout, acquisition, error))?;
         self.wake();
         Ok(admission)
+    }
+
+    /// As [`acquire`](Self::acquire), for a set that has leases of the machine as well: while its lock is held nobody else
+    /// can take them, the workspace's part is admitted, and theirs is taken last.
+    fn admit_with_host(
+        &self,
+        acquisition: &Acquisition,
+        actor: &Actor,
+        request: AdmissionRequest,
+        keys: &[HostKey],
+    ) -> LeaseResult<Admission> {
+        let refusal = |error| self.lease_refusal(actor.checkout, acquisition, error);
+        let pending = match self.host_leases().begin(keys, &actor.request()) {
+            Err(HostError::Held { blockers }) => {
+                let mut all: Vec<BlockedBy> = blockers.iter().map(blocked).collect();
+                // Whoever else is in the way is to be named as well.
+                match self.catalog().would_refuse(actor, &request).map_err(refusal) {
+                    Err(LeaseError::Busy { blockers }) => all.extend(blockers),
+                    other => other?,
+                }
+                return Err(LeaseError::Busy { blockers: all });
+            }
+            other => other?,
+        };
+        let of_host = pending.leases().iter().map(HostLease::to_lease).collect();
+        let request = AdmissionRequest { of_host, ..request };
+        let had = self.held_of(&request, &acquisition.holder)?;
+        let admission = self.catalog().admit(actor, &request).map_err(refusal)?;
+        if let Err(error) = pending.commit() {
+            // What was taken for this set goes with it; what its holder had before stays.
+            let taken = admission.granted.iter().map(|granted| granted.lease.key.clone());
+            let taken: Vec<ResourceKey> = taken.filter(|key| !had.contains(key)).collect();
+            self.in_catalog(self.catalog().release(&taken, &acquisition.holder, self.now()))?;
+            return Err(error.into());
+        }
+        self.wake();
+        Ok(admission)
+    }
+
+    /// What of a set a holder has already.
+    fn held_of(&self, request: &AdmissionRequest, holder: &Holder) -> LeaseResult<Vec<ResourceKey>> {
+        let mut held = Vec::new();
+        for want in &request.wants {
+            let lease = self.in_catalog(self.catalog().lease(&want.key))?;
+            let mine = lease.is_some_and(|lease| lease.holder == *holder && lease.is_live(self.now()));
+            held.extend(mine.then(|| want.key.clone()));
+        }
+        Ok(held)
     }
 
     /// Extends live leases of a holder for `ttl_ms` milliseconds from now, by default as the policy says; all or none.
@@ -98,14 +160,16 @@ impl Workspace {
     ) -> LeaseResult<Vec<Lease>> {
         validate_ttl(ttl_ms)?;
         let actor = self.lease_actor(CheckoutId(0), holder, ttl_ms);
-        let timed: Vec<_> = keys.iter().map(|key| (key.clone(), actor.ttl_ms)).collect();
-        let renewed = self.catalog().renew(&actor, &timed).map_err(|error| match error {
+        let of_workspace = keys.iter().filter(|key| !matches!(key, ResourceKey::Host(_)));
+        let timed: Vec<_> = of_workspace.map(|key| (key.clone(), actor.ttl_ms)).collect();
+        let mut renewed = self.catalog().renew(&actor, &timed).map_err(|error| match error {
             CatalogError::Blocked(blockers) => {
                 let keys = blockers.into_iter().map(|blocker| (blocker.key, blocker.lease)).collect();
                 LeaseError::NotHeld { keys }
             }
             source => LeaseError::Engine(EngineError::Catalog { file: self.layout().catalog(), source }),
         })?;
+        renewed.extend(self.renew_host(&host_keys(keys), &actor.request())?);
         self.wake();
         Ok(renewed)
     }
@@ -130,7 +194,8 @@ impl Workspace {
     ) -> LeaseResult<Vec<Want>> {
         let task = acquisition.task.iter().cloned().map(Resource::Key);
         let resources = task.chain(acquisition.resources.iter().cloned());
-        resources.map(|resource| self.want(&resource, checkout, actor)).collect()
+        let of_workspace = resources.filter(|one| !matches!(one, Resource::Key(ResourceKey::Host(_))));
+        of_workspace.map(|resource| self.want(&resource, checkout, actor)).collect()
     }
 
     fn want(&self, resource: &Resource, checkout: CheckoutId, actor: &Actor) -> LeaseResult<Want> {

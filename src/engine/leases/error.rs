@@ -1,5 +1,6 @@
 use crate::catalog::Conflict;
 use crate::engine::{EngineError, LeaseStatus};
+use crate::host::HostError;
 use crate::model::{ArtifactPath, Lease, RequestId, ResourceKey};
 
 /// Why a request for leases was refused or failed.
@@ -32,6 +33,9 @@ pub enum LeaseError {
     /// The request's id was used for another request.
     #[error("request {}: was made before, for something else; choose another id", .0.as_str())]
     RequestReused(RequestId),
+    /// The leases of the machine can't be used.
+    #[error(transparent)]
+    Host(#[from] HostError),
     /// The engine refused or failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -119,6 +123,7 @@ impl LeaseError {
                 Some("`leasehold lease ask` tells the holder, or try again after that".to_owned())
             }
             Self::NotHeld { .. } => Some("acquire it again".to_owned()),
+            Self::Host(error) => error.remedy(),
             Self::Engine(error) => error.remedy(),
             _ => None,
         }

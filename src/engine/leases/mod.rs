@@ -7,6 +7,7 @@
 mod acquire;
 mod by_hand;
 mod error;
+mod host;
 
 pub use acquire::{Acquisition, Resource};
 pub use error::{BlockedBy, LeaseError};
@@ -56,13 +57,26 @@ impl Workspace {
 
     /// Gives leases back; tells of each whether the holder had it.
     pub fn release(&self, keys: &[ResourceKey], holder: &Holder) -> LeaseResult<Vec<bool>> {
-        let released = self.in_catalog(self.catalog().release(keys, holder, self.now()))?;
+        let of_host = self.release_host(&host::host_keys(keys), holder)?;
+        let mut released = self.in_catalog(self.catalog().release(keys, holder, self.now()))?;
+        for (key, released) in keys.iter().zip(&mut released) {
+            *released |= of_host.contains(key);
+        }
         self.wake();
         Ok(released)
     }
 
-    /// The leases that pass a filter, by path and key; ended ones are marked, and so are those whose resources are
-    /// closed all the same.
+    /// The leases that pass a filter, by path and key, and those of the machine before them; ended ones are marked, and so
+    /// are those whose resources are closed all the same.
+    pub fn all_leases(&self, filter: &LeaseFilter) -> LeaseResult<Vec<LeaseStatus>> {
+        let mut leases = if filter.under.is_none() { self.host_listing()? } else { Vec::new() };
+        leases.retain(|status| filter.holder.as_ref().is_none_or(|holder| *holder == status.lease.holder));
+        leases.extend(self.leases(filter)?);
+        Ok(leases)
+    }
+
+    /// The workspace's leases that pass a filter, by path and key; ended ones are marked, and so are those whose
+    /// resources are closed all the same.
     pub fn leases(&self, filter: &LeaseFilter) -> Result<Vec<LeaseStatus>> {
         let now = self.now();
         let leases = self.in_catalog(self.catalog().leases(filter, now))?;
@@ -85,7 +99,10 @@ impl Workspace {
 
     /// The live lease on a key; where an artifact's is free, that on a directory above it in a holder's checkout. One
     /// whose writer may still write counts as well.
-    pub fn lease_over(&self, key: &ResourceKey, holder: &Holder) -> Result<Option<LeaseStatus>> {
+    pub fn lease_over(&self, key: &ResourceKey, holder: &Holder) -> LeaseResult<Option<LeaseStatus>> {
+        if let ResourceKey::Host(key) = key {
+            return self.host_lease(key);
+        }
         let mut over = key.clone();
         if let ResourceKey::Artifact(id) = key
             && let Some(artifact) = self.in_catalog(self.catalog().artifact_by_id(*id))?

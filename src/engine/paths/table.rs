@@ -9,6 +9,8 @@ const FS_TYPE: &[u8] = b"fuse.leasehold";
 /// One line of the mount table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
+    /// Its number, as statx(2) tells it (`stx_mnt_id`).
+    pub id: u64,
     /// Where it shows.
     pub mountpoint: PathBuf,
     /// The directory of the filesystem that shows there: `/`, or another one for a bind mount.
@@ -45,6 +47,11 @@ impl MountTable {
             .max_by_key(|m| m.mountpoint.components().count())
     }
 
+    /// The mount with this number.
+    pub fn with_id(&self, id: u64) -> Option<&Mount> {
+        self.0.iter().find(|mount| mount.id == id)
+    }
+
     /// The mount of ours that a path is on.
     pub fn leasehold_at(&self, path: &Path) -> Option<&Mount> {
         self.containing(path).filter(|mount| mount.is_leasehold)
@@ -72,6 +79,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
     let separator = fields.iter().position(|field| *field == b"-")?;
     Some(Mount {
+        id: std::str::from_utf8(fields[0]).ok()?.parse().ok()?,
         mountpoint: decode(fields.get(4)?),
         root: decode(fields.get(3)?),
         device: String::from_utf8(fields.get(2)?.to_vec()).ok()?,
@@ -97,8 +105,9 @@ fn octal(digits: &[u8]) -> Option<u8> {
     u8::from_str_radix(text, 8).ok()
 }
 
-/// The artifact path's bytes below a mount's root: that of a bind mount, and what follows its mountpoint.
-pub(super) fn inner_path(mount: &Mount, path: &Path) -> PathBuf {
+/// Where a path is in its mount's filesystem, from the root of that: the root of a bind mount, and what follows its
+/// mountpoint. A file has one such place, however many mounts show it.
+pub fn inner_path(mount: &Mount, path: &Path) -> PathBuf {
     let root = mount.root.as_os_str().as_bytes();
     let root = Path::new(std::ffi::OsStr::from_bytes(root.strip_prefix(b"/").unwrap_or(root)));
     let rest = path.strip_prefix(&mount.mountpoint).unwrap_or(Path::new(""));
@@ -132,6 +141,8 @@ mod tests {
         assert_eq!(table.leasehold_at(Path::new("/mnt/my docs/tmp/x")), None, "another filesystem covers it");
         assert_eq!(table.leasehold_at(Path::new("/mnt/my docs 2/x")), None, "whole components only");
         assert_eq!(table.leasehold_at(Path::new("/twice/x")), None, "the later mount is on top");
+        assert_eq!(table.with_id(62).map(|mount| mount.device.as_str()), Some("0:51"));
+        assert_eq!(table.with_id(20), None);
         assert!(table.on(Path::new("/alias")).is_some());
         assert!(table.on(Path::new("/alias/x")).is_none());
     }

@@ -47,7 +47,7 @@ enum Step {
     Advance {
         ms: i64,
     },
-    StepWall {
+    SetWall {
         ms: i64,
     },
     Kill {
@@ -68,7 +68,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => resource().prop_map(|resource| Step::Break { resource }),
         2 => resource().prop_map(|resource| Step::Resolve { resource }),
         4 => (1..TTL_MS + 500).prop_map(|ms| Step::Advance { ms }),
-        1 => (-9_000..9_000_i64).prop_map(|ms| Step::StepWall { ms }),
+        1 => (-9_000..9_000_i64).prop_map(|ms| Step::SetWall { ms }),
         2 => who().prop_map(|who| Step::Kill { who }),
         1 => Just(Step::Reboot),
     ]
@@ -214,7 +214,7 @@ impl Beside {
             Step::Break { resource } => self.end_by_hand(resource, false),
             Step::Resolve { resource } => self.end_by_hand(resource, true),
             Step::Advance { ms } => self.clock.advance_ms(ms),
-            Step::StepWall { ms } => self.clock.step_wall_ms(ms),
+            Step::SetWall { ms } => self.clock.step_wall_ms(ms),
             Step::Kill { who } => self.kill(who),
             Step::Reboot => {
                 self.clock.reboot();
