@@ -27,6 +27,7 @@ MNT, OUT, FM = (os.environ[name] for name in ("MNT", "OUT", "FM"))
 WORKSPACE = f"{MNT}/ws"
 HOLDER = "ada@cut"
 WHO = ["--as", "ada", "--checkout", "cut"]
+STORES = [["-w", WORKSPACE], ["--objects", f"{MNT}/blobs"]]
 DURABLE = f"{OUT}/durable"  # There where `close = "durable"`: all is promised at once.
 SECOND = 1.0
 PAGE = 4096
@@ -284,6 +285,18 @@ def import_files(witness):
         pause(0.2)
 
 
+def put_blobs(witness):
+    """Each digest that was answered is in the store: in the workspace's, and in a directory of blobs by itself."""
+    for number in range(10000):
+        data, store = content("blob", number), STORES[number % len(STORES)]
+        source = f"{OUT}/blob"
+        write(source, data)
+        witness.trying("blob", number, data)
+        done = run("store", "put", *store, source)
+        witness.answered("blob", number, "now", store=store, printed=done["digest"], digest=digest(data))
+        pause(0.1)
+
+
 def make_new(witness):
     """Names that were never there before."""
     for number in range(10000):
@@ -317,7 +330,7 @@ def work():
     start_mount()
     jobs = [
         *((save_mixed, f"mixed-{n}", MIXED[2 * n : 2 * n + 2]) for n in range(3)),
-        *((job, job.__name__) for job in (save_hot, check_in, revert, take_leases, import_files, make_new, write_live)),
+        *((job, job.__name__) for job in (save_hot, check_in, revert, take_leases, import_files, put_blobs, make_new, write_live)),
     ]
     for job, name, *arguments in jobs:
         threading.Thread(target=until_cut, args=(job, Witness(name), *arguments)).start()
@@ -440,6 +453,13 @@ class Checker:
             if found is None or digest(found) != tries[ack["turn"]]:
                 self.lost(f"the import of {ack['path']}")
 
+    def check_blobs(self):
+        for ack in self.acked("blob"):
+            self.count("stored blobs")
+            done = subprocess.run(command("store", "get", *ack["store"], ack["digest"]), capture_output=True)
+            if ack["printed"] != ack["digest"] or digest(done.stdout) != ack["digest"]:
+                self.lost(f"blob {ack['digest']} of {ack['store'][1]}: {done.stderr.decode().strip()}")
+
     def check_copies(self):
         for ack in self.acked("reverted"):
             for copy in ack.get("copies", []):
@@ -501,6 +521,7 @@ def check():
         checker.check_versions,
         checker.check_leases,
         checker.check_imports,
+        checker.check_blobs,
         checker.check_copies,
         checker.check_again,
     ):
