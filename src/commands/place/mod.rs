@@ -1,10 +1,12 @@
 //! Where a command works: which workspace, whose checkout, and which artifacts its paths name.
 
+mod dead;
 mod mounts;
 mod paths;
 mod site;
 mod version;
 
+pub use dead::is_dead;
 pub use mounts::{Mount, MountTable};
 pub use paths::{locate, locate_mountpoint};
 pub use site::{Context, Site, holder_of_mount, versioned_site};
