@@ -62,6 +62,22 @@ fn run(program: &str, args: &[&std::ffi::OsStr]) {
     assert!(output.status.success(), "{program} {args:?}: {output:?}");
 }
 
+/// A backup is restored from where nobody can write.
+#[test]
+fn a_backup_is_restored_from_a_read_only_filesystem() {
+    if !kernel::is_root() {
+        assert!(std::env::var_os("CI").is_none(), "not root, and CI wants read-only filesystems tested");
+        eprintln!("SKIPPED: only root can make a filesystem read-only");
+        return;
+    }
+    let Some(workspace) = Workspace::with_document() else { return };
+    let (dest, restored) = (workspace.beside("backup"), workspace.beside("restored"));
+    workspace.run(&["backup".as_ref(), dest.as_os_str()]).ok();
+    let _view = Filesystem::read_only(&dest);
+    workspace.run(&["restore-backup".as_ref(), dest.as_os_str(), restored.as_os_str()]).ok();
+    assert_eq!(crate::mounted::run(&restored, &["cat", "doc.txt"]).ok(), "old");
+}
+
 /// A daemon that was killed while the kernel holds its end of the mount open: nobody answers, and nobody gets an error.
 /// Mounting again and unmounting end that.
 #[test]
