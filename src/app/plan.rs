@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::error::{AppError, Result};
 use crate::cli::{CheckinMode, MountArgs};
 use crate::commands::error::CommandError;
-use crate::commands::place::{Context, MountTable, locate_mountpoint};
+use crate::commands::place::{Context, MountTable, is_dead, locate_mountpoint};
 use crate::engine::Workspace;
 use crate::model::Holder;
 use crate::sys;
@@ -17,9 +17,6 @@ const ENDING_PAUSE: Duration = Duration::from_millis(50);
 
 /// Dead mounts may lie on top of each other, but not without end.
 const MAX_DEAD_MOUNTS: u32 = 16;
-
-/// How long a mount may take to answer before it counts as alive.
-const DEAD_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A mount as it will be: every default is filled in, and every path is absolute and without symlinks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +43,7 @@ impl MountPlan {
         }
         let (user, checkout) = context.user_and_checkout(args.user.as_deref(), args.checkout.as_deref())?;
         let holder = context.holder(Some(&user), Some(&checkout))?;
-        refuse_mounted(&workspace, &holder)?;
+        refuse_mounted(context, &workspace, &holder)?;
         let mountpoint = free_mountpoint(context, &args.mountpoint)?;
         refuse_covering(&mountpoint, workspace.root())?;
         Ok(Self {
@@ -81,12 +78,10 @@ impl MountPlan {
 
 /// Tells early and in full what `Workspace::begin_mount` will decide. A daemon whose mount is gone already, or that was
 /// killed a moment ago, is about to end, and is waited for.
-fn refuse_mounted(workspace: &Workspace, holder: &Holder) -> Result<()> {
+fn refuse_mounted(context: &Context, workspace: &Workspace, holder: &Holder) -> Result<()> {
     for _ in 0..ENDING_ATTEMPTS {
         match workspace.live_mount(holder)? {
-            Some(mount) if read_mounts()?.on(&mount.mountpoint).is_none() || is_dead(&mount.mountpoint) => {
-                workspace.clock().sleep(ENDING_PAUSE)
-            }
+            Some(mount) if !is_served(context, &mount.mountpoint)? => workspace.clock().sleep(ENDING_PAUSE),
             _ => break,
         }
     }
@@ -100,11 +95,15 @@ fn refuse_mounted(workspace: &Workspace, holder: &Holder) -> Result<()> {
     }
 }
 
+fn is_served(context: &Context, mountpoint: &Path) -> Result<bool> {
+    Ok(read_mounts()?.on(mountpoint).is_some_and(|mount| !is_dead(context, mount)))
+}
+
 /// A mountpoint that is a directory, and on which no mount of ours is, dead or alive.
 fn free_mountpoint(context: &Context, argument: &Path) -> Result<PathBuf> {
     let failed = |source| CommandError::File { doing: "mount on", path: argument.to_owned(), source };
     let path = locate_mountpoint(&context.mounts, &context.cwd, argument)?;
-    clear_dead(&path)?;
+    clear_dead(context, &path)?;
     let path = fs::canonicalize(&path).map_err(failed)?;
     if !fs::metadata(&path).map_err(failed)?.is_dir() {
         return Err(AppError::NotADirectory(path));
@@ -116,9 +115,9 @@ fn free_mountpoint(context: &Context, argument: &Path) -> Result<PathBuf> {
 }
 
 /// Takes mounts of ours away whose daemon is gone.
-fn clear_dead(mountpoint: &Path) -> Result<()> {
+fn clear_dead(context: &Context, mountpoint: &Path) -> Result<()> {
     for _ in 0..MAX_DEAD_MOUNTS {
-        if read_mounts()?.on(mountpoint).is_none() || !is_dead(mountpoint) {
+        if read_mounts()?.on(mountpoint).is_none_or(|mount| !is_dead(context, mount)) {
             break;
         }
         sys::detach_mount(mountpoint).map_err(|source| {
@@ -127,19 +126,6 @@ fn clear_dead(mountpoint: &Path) -> Result<()> {
         })?;
     }
     Ok(())
-}
-
-/// Whether nobody serves a mount any more. Its attributes may be in the kernel's cache; opening it asks the daemon, and
-/// one that is only stopped would be waited for.
-fn is_dead(mountpoint: &Path) -> bool {
-    let (answer, answered) = std::sync::mpsc::channel();
-    let mountpoint = mountpoint.to_owned();
-    std::thread::spawn(move || {
-        let dead = fs::read_dir(mountpoint).is_err_and(|error| sys::is_dead_mount(&error));
-        // Nobody listens any more if it took too long.
-        let _ = answer.send(dead);
-    });
-    answered.recv_timeout(DEAD_PATIENCE).unwrap_or(false)
 }
 
 fn read_mounts() -> Result<MountTable> {

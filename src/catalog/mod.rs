@@ -7,6 +7,7 @@
 //! Performance: a [`Durability::Grouped`] commit survives the death of the process and costs no sync; what a power
 //! cut may take of it is bounded by calling [`Catalog::sync`] each second. A [`Durability::Full`] commit syncs.
 
+mod archive;
 mod checkin;
 mod checkouts;
 mod deltas;
@@ -42,6 +43,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
+pub use archive::{ArchivedCatalog, ArchivedFile};
 pub use checkin::{CheckIn, CheckedIn, CheckedItem};
 pub use checkouts::{MountRow, Mounting};
 pub use deltas::DraftInfo;

@@ -16,6 +16,13 @@ struct CopyForm {
     copied: u64,
     bytes: u64,
     lost: Vec<LostForm>,
+    lost_files: Vec<LostFileForm>,
+}
+
+#[derive(Serialize)]
+struct LostFileForm {
+    file: String,
+    reason: String,
 }
 
 #[derive(Serialize)]
@@ -55,20 +62,28 @@ fn finish(report: &CopyReport, place: &Path, format: FormatArgs, out: &mut dyn W
         lost: lost
             .map(|(digest, reason)| LostForm { digest: digest.to_hex(), reason: reason.clone() })
             .collect(),
+        lost_files: report
+            .lost_files
+            .iter()
+            .map(|(file, reason)| LostFileForm { file: file.clone(), reason: reason.clone() })
+            .collect(),
     };
     Printer::new(out, format.json).print(&form, |out| human(out, report))?;
-    match report.lost.len() {
-        0 => Ok(()),
-        lost => Err(CommandError::Damaged { workspace: place.to_owned(), lost, problems: 0 }),
+    match (report.lost.len(), report.lost_files.len()) {
+        (0, 0) => Ok(()),
+        (lost, problems) => Err(CommandError::Damaged { workspace: place.to_owned(), lost, problems }),
     }
 }
 
 fn human(out: &mut dyn Write, report: &CopyReport) -> io::Result<()> {
-    let CopyReport { named, copied, bytes, lost } = report;
+    let CopyReport { named, copied, bytes, lost, lost_files } = report;
     let there = named - copied - lost.len() as u64;
     writeln!(out, "{copied} blobs copied, {}; {there} were there", human_size(*bytes))?;
     for (digest, reason) in lost {
         writeln!(out, "lost: {digest}: {}", one_line(reason))?;
+    }
+    for (file, reason) in lost_files {
+        writeln!(out, "lost: {}: {}", one_line(file), one_line(reason))?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::checkin;
 use super::error::{CommandError, Result};
 use super::forms::{CheckInForm, DraftForm, Form, HostPathForm, LeaseStatusForm, all};
 use super::output::Printer;
-use super::place::{Context, Mount, holder_of_mount, locate_mountpoint};
+use super::place::{Context, Mount, holder_of_mount, is_dead, locate_mountpoint};
 use super::remote::Remote;
 use super::status::{draft_rows, lease_rows, section};
 use super::users::{Target, users_of};
@@ -50,10 +50,12 @@ struct UmountForm {
 pub(super) fn run(args: &UmountArgs, context: &Context, out: &mut dyn Write) -> Result<()> {
     let mount = find_mount(context, &args.mountpoint)?;
     leave_directory()?;
-    let farewell = match holder_of_mount(&context.mounts, mount) {
-        Ok(holder) => Some(unmount(args, context, mount, holder)?),
-        Err(CommandError::DeadMount(_)) => detach_dead(&mount.mountpoint).map(|()| None)?,
-        Err(error) => return Err(error),
+    let farewell = if is_dead(context, mount) {
+        detach_dead(&mount.mountpoint)?;
+        None
+    } else {
+        let holder = holder_of_mount(&context.mounts, mount)?;
+        Some(unmount(args, context, mount, holder)?)
     };
     let now = context.environment.clock.now();
     let form = form_of(&mount.mountpoint, farewell.as_ref());

@@ -1,9 +1,9 @@
 //! The check of a whole workspace: that each reference has its bytes, and that each blob is what its name says.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use super::backup::is_gone;
 use super::collect::Tally;
 use super::{EngineError, Result, Workspace};
 use crate::blobs::{BlobError, BlobStore};
@@ -161,17 +161,18 @@ impl Workspace {
 
     /// The draft's files that are gone, though the catalog still names them and no blob has taken their place.
     fn missing_files(&self, checkout: CheckoutId) -> Result<Vec<(Seq, PathBuf)>> {
-        let gone = |(artifact, content): (Seq, Content)| {
-            let file = match content {
-                Content::Staged(file) => self.layout().staging().join(file),
-                Content::Direct(file) => self.layout().scratch().join(file),
-                _ => return None,
-            };
-            (!exists(&file)).then_some((artifact, file))
-        };
         let files = || -> Result<Vec<_>> {
-            let named = self.in_catalog(self.catalog().draft_files(checkout))?;
-            Ok(named.into_iter().filter_map(gone).collect())
+            let mut gone = Vec::new();
+            for (artifact, content) in self.in_catalog(self.catalog().draft_files(checkout))? {
+                let file = match content {
+                    Content::Staged(file) if self.has_become_blob(self.catalog(), &file)? => continue,
+                    Content::Staged(file) => self.layout().staging().join(file),
+                    Content::Direct(file) => self.layout().scratch().join(file),
+                    _ => continue,
+                };
+                gone.extend(is_gone(&file).then_some((artifact, file)));
+            }
+            Ok(gone)
         };
         let first = files()?;
         if first.is_empty() {
@@ -179,17 +180,7 @@ impl Workspace {
         }
         // A mount may have published some of them between the two looks.
         let again = files()?;
-        let saves = self.in_catalog(self.catalog().staged_saves(checkout))?;
-        let is_stored = |artifact: Seq| {
-            saves
-                .iter()
-                .any(|save| save.artifact == artifact && save.digest.is_some_and(|d| self.has_blob(&d)))
-        };
-        Ok(first.into_iter().filter(|file| again.contains(file) && !is_stored(file.0)).collect())
-    }
-
-    fn has_blob(&self, digest: &Digest) -> bool {
-        self.blobs().has(digest).unwrap_or(false)
+        Ok(first.into_iter().filter(|file| again.contains(file)).collect())
     }
 
     /// What the database says of itself, and files that drafts name and that are gone.
@@ -203,10 +194,6 @@ impl Workspace {
         }
         Ok(problems)
     }
-}
-
-fn exists(file: &Path) -> bool {
-    !matches!(file.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
 fn reason(error: &BlobError) -> String {

@@ -60,6 +60,24 @@ impl Workspace {
         Ok(live)
     }
 
+    /// Whether the catalog knows who showed a checkout at a mountpoint, and that nobody does any more: each such process
+    /// has ended, or was killed and only waits for the kernel.
+    pub fn is_abandoned(&self, mountpoint: &Path) -> Result<bool> {
+        let mut known = false;
+        for (checkout, _) in self.in_catalog(self.catalog().checkouts())? {
+            match self.in_catalog(self.catalog().mount_of(checkout))? {
+                Some(mount) if mount.mountpoint == mountpoint => {
+                    if mount.is_alive(self.now()) && !sys::is_killed(mount.process.pid) {
+                        return Ok(false);
+                    }
+                    known = true;
+                }
+                _ => {}
+            }
+        }
+        Ok(known)
+    }
+
     /// Notes that this process mounts a holder's checkout; refuses if another live one does.
     pub fn begin_mount(&self, holder: &Holder, mountpoint: &Path) -> Result<MountGuard> {
         let process = sys::this_process().map_err(file_error("read", Path::new("/proc/self/stat")))?;

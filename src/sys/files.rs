@@ -60,6 +60,36 @@ pub fn syncfs(file: &File) -> io::Result<()> {
     check(unsafe { libc::syncfs(file.as_raw_fd()) }).map(drop)
 }
 
+/// As [`syncfs`], for a FUSE filesystem that this very process serves.
+///
+/// The kernel lets nobody go who waits for an answer of a FUSE filesystem, also not a thread that was killed. So the one
+/// that waits here holds none of this process's descriptors: if the process is killed, all that it has open of
+/// `/dev/fuse` is closed all the same, which ends the filesystem, and with it the wait (`fuse_dev_release`).
+pub fn sync_own_filesystem(root: &Path) -> io::Result<()> {
+    let root = root.to_owned();
+    apart(move || syncfs(&File::open(root)?))
+}
+
+/// Runs `work` in a thread with a table of descriptors of its own, which holds the standard ones alone.
+///
+/// The work may use nothing that was opened outside of it.
+fn apart<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    let thread = std::thread::Builder::new().name("apart".into()).spawn(move || {
+        // Where a sandbox forbids it, the work is done all the same.
+        let _ = leave_descriptors();
+        work()
+    })?;
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("BUG: the thread panicked")))
+}
+
+/// Lets the calling thread have a table of descriptors of its own, without those above 2 (close_range(2)).
+fn leave_descriptors() -> io::Result<()> {
+    let (first, last) = (libc::STDERR_FILENO.unsigned_abs() + 1, libc::c_uint::MAX);
+    // SAFETY: what the other threads have open stays open for them, and nothing of it is used in this one.
+    let left = unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_UNSHARE) };
+    if left == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Allocates, punches or zeroes a range; `mode` as in fallocate(2).
 pub fn fallocate(file: &File, mode: i32, offset: i64, length: i64) -> io::Result<()> {
     // SAFETY: the descriptor is open.
@@ -279,4 +309,41 @@ fn copy_through_memory(source: &File, target: &File, length: u64) -> io::Result<
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// What a process has open is closed with its own descriptors, whatever a thread of [`apart`] waits for.
+    #[test]
+    fn a_thread_apart_keeps_nothing_open() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let ((begun, begins), (end, ended)) = (channel(), channel::<()>());
+        let waiting = std::thread::spawn(move || {
+            apart(move || {
+                begun.send(()).map_err(io::Error::other)?;
+                let _ = ended.recv();
+                Ok(())
+            })
+        });
+        begins.recv().unwrap();
+        drop(writer);
+        let (told, heard) = channel();
+        std::thread::spawn(move || told.send(reader.read_to_end(&mut Vec::new()).is_ok()));
+        let closed = heard.recv_timeout(std::time::Duration::from_secs(10));
+        drop(end);
+        assert_eq!(closed, Ok(true));
+        waiting.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_filesystem_is_synced_by_its_path() {
+        sync_own_filesystem(Path::new(".")).unwrap();
+        let absent = sync_own_filesystem(Path::new("/absent/for/sure")).unwrap_err();
+        assert_eq!(absent.kind(), io::ErrorKind::NotFound);
+    }
 }

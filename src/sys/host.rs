@@ -1,5 +1,7 @@
 use std::ffi::{CStr, CString};
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
@@ -92,6 +94,28 @@ pub fn xattr(path: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
         }
         Err(_) => absent_or_error(io::Error::last_os_error()),
     }
+}
+
+/// The value of an extended attribute of an open file (fgetxattr(2)), of up to 4 KiB; none where it has no such attribute.
+pub fn xattr_of(file: &File, name: &CStr) -> io::Result<Option<Vec<u8>>> {
+    let mut value = vec![0_u8; 4096];
+    let buffer = value.as_mut_ptr().cast();
+    // SAFETY: the name is NUL-terminated, the descriptor is open, and the buffer is valid for writing its whole length.
+    let length = unsafe { libc::fgetxattr(file.as_raw_fd(), name.as_ptr(), buffer, value.len()) };
+    match usize::try_from(length) {
+        Ok(length) => {
+            value.truncate(length);
+            Ok(Some(value))
+        }
+        Err(_) => absent_or_error(io::Error::last_os_error()),
+    }
+}
+
+/// Sets an extended attribute of an open file (fsetxattr(2)).
+pub fn set_xattr_of(file: &File, name: &CStr, value: &[u8]) -> io::Result<()> {
+    let (descriptor, bytes) = (file.as_raw_fd(), value.as_ptr().cast());
+    // SAFETY: the name is NUL-terminated, the descriptor is open, and the value is valid for reading its whole length.
+    check(unsafe { libc::fsetxattr(descriptor, name.as_ptr(), bytes, value.len(), 0) }).map(drop)
 }
 
 fn absent_or_error(error: io::Error) -> io::Result<Option<Vec<u8>>> {

@@ -24,6 +24,30 @@ pub fn unmount(mountpoint: &Path) -> io::Result<()> {
     check(unsafe { libc::umount2(path.as_ptr(), libc::UMOUNT_NOFOLLOW) }).map(drop)
 }
 
+/// Ends a FUSE filesystem, so that who waits for its daemon gets an error (`fuse_abort_conn` in the kernel).
+///
+/// `device` is its device, as `MAJOR:MINOR`. The owner of the mount may do so where the control filesystem is mounted
+/// (Documentation/filesystems/fuse, "control filesystem"), and root everywhere, by unmounting with force: if it is busy it
+/// stays mounted.
+pub fn abort_fuse(mountpoint: &Path, device: &str) -> io::Result<()> {
+    let minor = device.rsplit(':').next().unwrap_or_default();
+    match fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1") {
+        Ok(()) => Ok(()),
+        Err(_) => force_unmount(mountpoint),
+    }
+}
+
+/// umount2(2) with `MNT_FORCE`.
+fn force_unmount(mountpoint: &Path) -> io::Result<()> {
+    let path = CString::new(mountpoint.as_os_str().as_bytes())?;
+    // SAFETY: `path` is a NUL-terminated string that outlives the call.
+    let result = check(unsafe { libc::umount2(path.as_ptr(), libc::MNT_FORCE | libc::UMOUNT_NOFOLLOW) });
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::ResourceBusy => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Whether this process may call mount(2) in its user namespace (capabilities(7), `CapEff` of proc(5)).
 pub fn may_mount() -> io::Result<bool> {
     let status = fs::read_to_string("/proc/self/status")?;

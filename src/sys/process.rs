@@ -78,6 +78,21 @@ fn parse_lock(line: &str, of_file: &str) -> Option<u32> {
     }
 }
 
+/// Whether a process was killed, and at most waits for the kernel still: it runs no code of its own any more.
+///
+/// That is so if its first thread has ended, or if SIGKILL is pending for it or for all (`/proc/PID/status` of proc(5);
+/// a process that dies of another signal gets SIGKILL for each thread, `zap_other_threads` in the kernel).
+pub fn is_killed(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| tells_of_kill(&status))
+}
+
+fn tells_of_kill(status: &str) -> bool {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").trim();
+    let has_kill =
+        |set: &str| u64::from_str_radix(set, 16).is_ok_and(|set| set & (1 << (libc::SIGKILL - 1)) != 0);
+    field("State:").starts_with(['Z', 'X']) || has_kill(field("SigPnd:")) || has_kill(field("ShdPnd:"))
+}
+
 /// The effective user and group of this process.
 pub fn effective_ids() -> (u32, u32) {
     // SAFETY: geteuid and getegid take nothing and can't fail.
@@ -110,6 +125,19 @@ mod tests {
         assert_eq!(flock_holder(&file), Some(std::process::id()));
         file.unlock().unwrap();
         assert_eq!(flock_holder(&file), None);
+    }
+
+    #[test]
+    fn a_killed_process_is_told_from_others() {
+        let status = |state: &str, own: u64, shared: u64| {
+            format!("Name:\tState: Z\nState:\t{state}\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\n")
+        };
+        let (kill, term) = (1 << 8, 1 << 14);
+        let tells = |state, own, shared| tells_of_kill(&status(state, own, shared));
+        assert!(
+            tells("Z (zombie)", 0, 0) && tells("D (disk sleep)", kill, 0) && tells("D (disk sleep)", 0, kill)
+        );
+        assert!(!tells("S (sleeping)", 0, 0) && !tells("T (stopped)", term, term) && !tells_of_kill(""));
     }
 
     /// A daemon that was killed must not block the next mount until its parent, if it ever does, waits for it.

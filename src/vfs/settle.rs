@@ -205,8 +205,7 @@ impl Vfs {
     /// Pages of shared mappings reach the daemon only when the kernel is asked to write them (syncfs(2)).
     fn collect_mapped_pages(&self) {
         let Some(mountpoint) = self.mountpoint.get() else { return };
-        let synced = std::fs::File::open(mountpoint).and_then(|root| crate::sys::syncfs(&root));
-        if let Err(error) = synced {
+        if let Err(error) = crate::sys::sync_own_filesystem(mountpoint) {
             tracing::debug!("can't ask for mapped pages: {error}");
         }
     }

@@ -372,6 +372,22 @@ pub fn owned(fd: i32) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
+/// Copies of what another process has open of a file (pidfd_getfd(2)); root may do that.
+pub fn copies_of_open(pid: u32, file: &Path) -> Vec<OwnedFd> {
+    let pid_number = libc::pid_t::try_from(pid).unwrap();
+    // SAFETY: no memory is passed, and a descriptor that comes back is ours.
+    let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid_number, 0) }.try_into().unwrap());
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().map(Result::unwrap);
+    let open = entries.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|link| link == file));
+    let copy = |entry: std::fs::DirEntry| {
+        let number: i32 = entry.file_name().to_str().unwrap().parse().unwrap();
+        // SAFETY: as above.
+        let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) };
+        owned(copy.try_into().unwrap())
+    };
+    open.map(copy).collect()
+}
+
 /// The path of an open descriptor of the calling process.
 pub fn path_of_fd(fd: i32) -> std::path::PathBuf {
     Path::new("/proc/self/fd").join(OsStr::new(&fd.to_string()))

@@ -10,7 +10,7 @@ use libc::{O_CREAT, O_TRUNC, O_WRONLY};
 
 use crate::agent::App;
 use crate::kernel::{self, EBUSY, ENOSPC, EROFS, MountWatch, Sys};
-use crate::mounted::{Mount, Workspace, eventually};
+use crate::mounted::{Mount, Workspace, eventually, is_mounted};
 
 /// How large the filesystem below the workspace is, in bytes.
 const SMALL_BYTES: usize = 24 << 20;
@@ -78,6 +78,48 @@ impl Drop for Filesystem {
 fn run(program: &str, args: &[&std::ffi::OsStr]) {
     let output = Command::new(program).args(args).output().unwrap();
     assert!(output.status.success(), "{program} {args:?}: {output:?}");
+}
+
+/// A backup is restored from where nobody can write.
+#[test]
+fn a_backup_is_restored_from_a_read_only_filesystem() {
+    if !kernel::is_root() {
+        assert!(std::env::var_os("CI").is_none(), "not root, and CI wants read-only filesystems tested");
+        eprintln!("SKIPPED: only root can make a filesystem read-only");
+        return;
+    }
+    let Some(workspace) = Workspace::with_document() else { return };
+    let (dest, restored) = (workspace.beside("backup"), workspace.beside("restored"));
+    workspace.run(&["backup".as_ref(), dest.as_os_str()]).ok();
+    let _view = Filesystem::read_only(&dest);
+    workspace.run(&["restore-backup".as_ref(), dest.as_os_str(), restored.as_os_str()]).ok();
+    assert_eq!(crate::mounted::run(&restored, &["cat", "doc.txt"]).ok(), "old");
+}
+
+/// A daemon that was killed while the kernel holds its end of the mount open: nobody answers, and nobody gets an error.
+/// Mounting again and unmounting end that.
+#[test]
+fn a_mount_that_answers_nobody_is_ended() {
+    if !kernel::is_root() {
+        assert!(std::env::var_os("CI").is_none(), "not root, and CI wants mounts ended by force");
+        eprintln!("SKIPPED: only root can keep another process's descriptors");
+        return;
+    }
+    let Some(workspace) = Workspace::with_document() else { return };
+    let killed = |mut ada: Mount| {
+        let held = kernel::copies_of_open(ada.daemon().pid, Path::new("/dev/fuse"));
+        assert!(!held.is_empty());
+        ada.app().overwrite(&ada.path("doc.txt"), b"saved").unwrap();
+        ada.crash();
+        (ada, held)
+    };
+    let (ada, held) = killed(workspace.mount("ada"));
+    let ada = ada.mount_again();
+    assert_eq!(ada.read("doc.txt"), b"saved");
+    drop(held);
+    let (ada, _held) = killed(ada);
+    workspace.run(&["umount".as_ref(), ada.at().as_os_str()]).ok();
+    assert!(!is_mounted(ada.at()));
 }
 
 /// A workspace on a small filesystem, and a mount of it, which go in the opposite order; none, with a word why, for an ordinary user.

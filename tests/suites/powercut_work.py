@@ -27,7 +27,7 @@ MNT, OUT, FM = (os.environ[name] for name in ("MNT", "OUT", "FM"))
 WORKSPACE = f"{MNT}/ws"
 HOLDER = "ada@cut"
 WHO = ["--as", "ada", "--checkout", "cut"]
-OBJECTS = f"{MNT}/objects"
+STORES = [["-w", WORKSPACE], ["--objects", f"{MNT}/blobs"]]
 DURABLE = f"{OUT}/durable"  # There where `close = "durable"`: all is promised at once.
 SECOND = 1.0
 PAGE = 4096
@@ -286,14 +286,15 @@ def import_files(witness):
 
 
 def put_blobs(witness):
-    """In a store of its own, without a catalog."""
-    source = f"{OUT}/blob"
-    for number in range(1000):
-        data = content("blob", number)
+    """Each digest that was answered is in the store: in the workspace's, and in a directory of blobs by itself."""
+    for number in range(10000):
+        data, store = content("blob", number), STORES[number % len(STORES)]
+        source = f"{OUT}/blob"
         write(source, data)
-        done = run("store", "put", source, "--objects", OBJECTS)
-        witness.answered("blob", number, "now", digest=done["digest"])
-        pause(0.05)
+        witness.trying("blob", number, data)
+        done = run("store", "put", *store, source)
+        witness.answered("blob", number, "now", store=store, printed=done["digest"], digest=digest(data))
+        pause(0.1)
 
 
 def make_new(witness):
@@ -452,13 +453,12 @@ class Checker:
             if found is None or digest(found) != tries[ack["turn"]]:
                 self.lost(f"the import of {ack['path']}")
 
-    def check_puts(self):
+    def check_blobs(self):
         for ack in self.acked("blob"):
-            self.count("puts")
-            done = subprocess.run(command("store", "get", ack["digest"], "--objects", OBJECTS), capture_output=True)
-            data = content("blob", ack["turn"])
-            if done.stdout != data or ack["digest"].removeprefix("sha256:") != digest(data):
-                self.lost(f"blob {ack['turn']}: {done.stderr.decode()}")
+            self.count("stored blobs")
+            done = subprocess.run(command("store", "get", *ack["store"], ack["digest"]), capture_output=True)
+            if ack["printed"] != ack["digest"] or digest(done.stdout) != ack["digest"]:
+                self.lost(f"blob {ack['digest']} of {ack['store'][1]}: {done.stderr.decode().strip()}")
 
     def check_copies(self):
         for ack in self.acked("reverted"):
@@ -530,7 +530,7 @@ def check():
         checker.check_versions,
         checker.check_leases,
         checker.check_imports,
-        checker.check_puts,
+        checker.check_blobs,
         checker.check_copies,
         checker.check_again,
     ):

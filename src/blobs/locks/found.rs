@@ -13,6 +13,9 @@ use crate::sys;
 /// How much is read of a token: far more than any peer writes.
 const TOKEN_BYTES: u64 = 64 << 10;
 
+/// The attribute that holds a token of ours once more.
+const SIGNER_XATTR: &std::ffi::CStr = c"user.leasehold.signer";
+
 /// What tells one holder of a name from the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Generation {
@@ -94,7 +97,23 @@ fn is_stale(env: &Env, dir: &Dir, name: &OsStr, metadata: &Metadata) -> bool {
 fn is_orphan(env: &Env, file: &File, generation: &Generation) -> bool {
     let Generation::Token(token) = generation else { return false };
     // Closing the file unlocks it.
-    Signer::of(token).is_some_and(|signer| file.try_lock().is_ok() && !signer.lives_elsewhere(env))
+    signer_of(file, token).is_some_and(|signer| file.try_lock().is_ok() && !signer.lives_elsewhere(env))
+}
+
+/// Who signed a file, if it is one of ours; after a power cut the name may be there without what was written to the file.
+fn signer_of(file: &File, token: &[u8]) -> Option<Signer> {
+    if token.iter().any(|byte| *byte != 0) {
+        return Signer::of(token);
+    }
+    sys::xattr_of(file, SIGNER_XATTR).ok().flatten().and_then(|token| Signer::of(&token))
+}
+
+/// Notes who signs a file where a power cut leaves it: with the name, in the filesystem's journal. Where the filesystem
+/// can't, such a lock costs others a minute.
+pub(super) fn note_signer(file: &File, token: &str) {
+    if let Err(error) = sys::set_xattr_of(file, SIGNER_XATTR, token.as_bytes()) {
+        tracing::trace!(%error, "a lock has no attribute");
+    }
 }
 
 fn mtime_ms(metadata: &Metadata) -> i64 {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::dir::{Dir, FileId, gone_is_removed};
 use super::env::Env;
-use super::found::read_token;
+use super::found::{note_signer, read_token};
 use super::heart::Beating;
 use super::{FENCE_MS, LOCK_MODE};
 use crate::blobs::{BlobError, Step};
@@ -316,6 +316,7 @@ fn make_named(env: &Env, dir: &Dir, name: &OsStr, token: &str, now: Instant) -> 
 
 fn sign(env: &Env, mut file: &File, token: &str, now: Instant) -> io::Result<()> {
     file.try_lock()?;
+    note_signer(file, token);
     env.step(Step::WriteLock, || file.write_all(token.as_bytes()))?;
     touch(env, file, now)
 }

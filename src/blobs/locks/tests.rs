@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-use super::found::{Generation, look};
+use super::found::{Generation, look, note_signer};
 use super::heart::Beating;
 use super::*;
 use crate::blobs::faults::tests::{after, before};
@@ -352,23 +352,32 @@ fn who_is_dead_is_told_by_the_flock_or_by_the_minute() {
     let parent = sys::process(std::os::unix::process::parent_id()).unwrap();
     let alive = format!("lh-00000001-{}-{}-00-0", parent.pid, parent.start_ticks);
     let rebooted = format!("lh-00000002-{}-{}-00-0", parent.pid, parent.start_ticks);
-    for (token, is_locked, waits_a_minute) in [
-        ("foreign", false, true),
-        ("", false, true),
-        (OURS_DEAD, false, false),
-        (OURS_DEAD, true, true),
-        (&alive, false, true),
-        (&rebooted, false, false),
+    for (token, signer, is_locked, waits_a_minute) in [
+        ("foreign", "", false, true),
+        ("foreign", OURS_DEAD, false, true),
+        ("", "", false, true),
+        (OURS_DEAD, "", false, false),
+        (OURS_DEAD, "", true, true),
+        (&alive, "", false, true),
+        (&rebooted, "", false, false),
+        // After a power cut.
+        ("", &rebooted, false, false),
+        ("\0\0\0", OURS_DEAD, false, false),
+        ("", OURS_DEAD, true, true),
+        ("", &alive, false, true),
     ] {
         let yard = Yard::new();
         yard.plant(&name(), token, 0);
         let holder = File::open(yard.path(&name())).unwrap();
+        if !signer.is_empty() {
+            note_signer(&holder, signer);
+        }
         if is_locked {
             holder.lock().unwrap();
         }
         let locks = yard.locks();
         let waited = yard.waited_ms(|| locks.lock(&digest()).unwrap().release().unwrap());
-        assert_eq!(waited > 60_000, waits_a_minute, "{token}, {is_locked}: {waited}");
+        assert_eq!(waited > 60_000, waits_a_minute, "{token}, {signer}, {is_locked}: {waited}");
         assert!(waited <= 60_050, "{token}: {waited}");
         assert!(yard.names().is_empty());
     }

@@ -170,3 +170,14 @@ fn old_events_are_forgotten() {
     let numbers: Vec<i64> = world.catalog.events(0, 9).unwrap().iter().map(|event| event.seq).collect();
     assert_eq!(numbers, [100_999, 101_000]);
 }
+
+/// Who looks at a catalog need not wait for a writer, who may be stopped, or killed and not yet gone.
+#[test]
+fn a_catalog_is_opened_while_another_process_writes() {
+    let world = world();
+    world.checkout("ada@home").write_new("a", "a");
+    let writer = rusqlite::Connection::open(world.catalog.path()).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let catalog = crate::catalog::Catalog::open(world.catalog.path()).unwrap();
+    assert_eq!(catalog.checkouts().unwrap().len(), 1);
+}

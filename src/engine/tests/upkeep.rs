@@ -12,7 +12,7 @@ use crate::engine::{
     restore_backup,
 };
 use crate::ids::SystemIds;
-use crate::model::{ArtifactPath, Digest, Kind, Scratch};
+use crate::model::{Digest, Kind, Scratch};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
@@ -260,7 +260,7 @@ fn a_backup_is_incremental_and_comes_back_whole() {
     );
     ada.ops.check_in(&everything("more")).unwrap();
     ada.write("dir/c", "another draft");
-    assert_eq!(back_up(&desk, &dest).copied, 2, "the new version and its manifest");
+    assert_eq!(back_up(&desk, &dest).copied, 1, "the manifest, since the version came along as a draft");
 
     let root = desk.dir.path().join("restored");
     restore_backup(&dest, &root, &desk.env, &|_| ()).unwrap();
@@ -306,11 +306,109 @@ fn a_backup_goes_nowhere_else() {
     let full = desk.dir.path().join("full");
     fs::create_dir(&full).unwrap();
     fs::write(full.join("mine"), "x").unwrap();
-    let inside = desk.workspace.layout().dot().join("backup");
-    for place in [dest, full.clone(), inside, desk.workspace.root().to_owned()] {
-        let refused = desk.workspace.backup(&place, false, &desk.env, &|_| ());
+    let link = desk.dir.path().join("link");
+    std::os::unix::fs::symlink(desk.workspace.root(), &link).unwrap();
+    let inside = desk.workspace.layout().dot();
+    let of_other = other.layout().dot();
+    let new = [inside.join("new"), desk.workspace.root().join("new/deep"), link.join("new")];
+    let there = [dest, full.clone(), inside.clone(), of_other, desk.workspace.root().to_owned()];
+    for place in new.iter().chain(&there) {
+        let refused = desk.workspace.backup(place, false, &desk.env, &|_| ());
         assert!(matches!(refused, Err(EngineError::Refused(_))), "{}: {refused:?}", place.display());
     }
-    let empty = restore_backup(&full, &desk.dir.path().join("r"), &desk.env, &|_| ());
-    assert!(matches!(empty, Err(EngineError::Refused(_))) && ArtifactPath::root().is_root());
+    assert!(new.iter().all(|place| !place.exists()) && !desk.workspace.root().join("new").exists());
+    for source in [full, inside] {
+        let refused = restore_backup(&source, &desk.dir.path().join("r"), &desk.env, &|_| ());
+        assert!(matches!(refused, Err(EngineError::Refused(_))), "{}: {refused:?}", source.display());
+    }
+}
+
+/// A backup may be named by a symlink, and its policy may be the default.
+#[test]
+fn a_backup_goes_where_a_symlink_leads() {
+    let desk = desk();
+    history(&desk);
+    let (dest, link) = (desk.dir.path().join("backup"), desk.dir.path().join("link"));
+    back_up(&desk, &dest);
+    std::os::unix::fs::symlink(&dest, &link).unwrap();
+    fs::remove_file(desk.workspace.layout().config()).unwrap();
+    assert_eq!(back_up(&desk, &link).copied, 0);
+    let root = desk.dir.path().join("restored");
+    restore_backup(&link, &root, &desk.env, &|_| ()).unwrap();
+    assert_eq!(told(&Workspace::open(&root, &desk.env).unwrap()), told(&desk.workspace));
+}
+
+/// What a backup leaves that was cut short goes with the next one, and harms none.
+#[test]
+fn a_backup_removes_what_others_left_unfinished() {
+    let desk = desk();
+    history(&desk);
+    let dest = desk.dir.path().join("backup");
+    back_up(&desk, &dest);
+    let left = ["", "-wal", "-shm"].map(|suffix| dest.join(format!("catalog.db.new-0123{suffix}")));
+    left.iter().for_each(|file| fs::write(file, "half").unwrap());
+    back_up(&desk, &dest);
+    assert!(left.iter().all(|file| !file.exists()));
+    let mut names: Vec<_> = fs::read_dir(&dest).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["catalog.db", "incoming", "lock", "objects"]);
+}
+
+/// The files that drafts have outside the store are verified like all else: what is damaged is told, and the rest comes
+/// back.
+#[test]
+fn a_restore_tells_of_damaged_drafts() {
+    let desk = desk();
+    history(&desk);
+    let ada = desk.person("ada@desk");
+    let (damaged, whole) = (ada.write("a", "a draft"), ada.write("dir/b", "another draft"));
+    let dest = desk.dir.path().join("backup");
+    back_up(&desk, &dest);
+    let hex = digest_of(b"a draft").to_hex();
+    fs::write(dest.join("objects").join(&hex[..2]).join(&hex), "a drafT").unwrap();
+    let root = desk.dir.path().join("restored");
+    let report = restore_backup(&dest, &root, &desk.env, &|_| ()).unwrap();
+    let name = |file: &Path| format!("staging/{}", file.file_name().unwrap().to_str().unwrap());
+    assert_eq!(report.lost_files.iter().map(|lost| lost.0.clone()).collect::<Vec<_>>(), [name(&damaged)]);
+    let dot = root.join(".leasehold");
+    assert!(!dot.join(name(&damaged)).exists());
+    assert_eq!(fs::read(dot.join(name(&whole))).unwrap(), b"another draft");
+}
+
+/// A draft whose file is gone for good is told, and keeps nothing else from being copied.
+#[test]
+fn a_backup_tells_of_lost_drafts() {
+    let desk = desk();
+    history(&desk);
+    let ada = desk.person("ada@desk");
+    fs::remove_file(ada.write("a", "a draft")).unwrap();
+    let report = back_up(&desk, &desk.dir.path().join("backup"));
+    assert_eq!((report.lost_files.len(), report.copied), (1, report.named));
+}
+
+/// A process may be killed between the moment when a save's file becomes a blob and the commit that says so, be it the
+/// draft's last save or the one to which it may fall back: nothing is missing.
+#[test]
+fn a_save_that_became_a_blob_is_not_missing() {
+    let desk = desk();
+    history(&desk);
+    let ada = desk.person("ada@desk");
+    let behind = ada.write("a", "the save before");
+    ada.write_unsynced("a", "the last save");
+    let last = ada.write("dir/b", "another");
+    for (file, text) in [(behind, "the save before"), (last, "another")] {
+        let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+        desk.workspace.catalog().note_digests(&[(name, digest_of(text.as_bytes()))]).unwrap();
+        desk.workspace.blobs().adopt(&[file]).pop().unwrap().unwrap();
+    }
+    let report = desk.workspace.fsck(false, &|_| ()).unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    let dest = desk.dir.path().join("backup");
+    assert_eq!(back_up(&desk, &dest).lost_files, []);
+    let root = desk.dir.path().join("restored");
+    assert_eq!(restore_backup(&dest, &root, &desk.env, &|_| ()).unwrap().lost_files, []);
+    let restored = Workspace::open(&root, &desk.env).unwrap();
+    restored.recover_checkout(restored.catalog().checkout(&ada.holder).unwrap()).unwrap();
+    let report = restored.fsck(false, &|_| ()).unwrap();
+    assert!(report.is_clean(), "{report:?}");
 }

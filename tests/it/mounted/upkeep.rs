@@ -1,12 +1,14 @@
 //! Collector, check, backup and rescue of a workspace that is in use.
 
 use std::fs;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use libc::{O_RDONLY, O_RDWR};
 use serde_json::Value;
 
-use super::{Workspace, eventually, run, sha256};
+use super::{Workspace, eventually, program, run, sha256};
 
 /// Collects with no grace worth speaking of; tells how many blobs went.
 fn collect(workspace: &Workspace) -> u64 {
@@ -160,6 +162,41 @@ fn a_backup_of_a_workspace_in_use_comes_back() {
     assert_eq!(status["mount"], Value::Null, "the mount is the original's");
     other(&["checkin", "--as", "ada", "--checkout", "desk", "-m", "restored"]).ok();
     assert_eq!(other(&["cat", "a.txt"]).ok(), "a draft");
+}
+
+/// A backup that is killed at any moment leaves the one before: what comes back is one of the saves, whole.
+#[test]
+fn a_backup_that_is_killed_leaves_the_one_before() {
+    let Some(workspace) = Workspace::with(&[("a.txt", b"save 0"), ("b.txt", b"b")]) else { return };
+    let dest = workspace.beside("backup");
+    for round in 1..=12_u64 {
+        let mut ada = workspace.mount("ada");
+        ada.app().overwrite(&ada.path("a.txt"), format!("save {round}").as_bytes()).unwrap();
+        // The save stays a file of staging, unless it was published already.
+        ada.crash();
+        ada.is_replaced();
+        if round == 1 {
+            workspace.run(&["backup".as_ref(), dest.as_os_str()]).ok();
+        }
+        let mut killed = Command::new(program())
+            .args(["backup".as_ref(), "-w".as_ref(), workspace.root().as_os_str(), dest.as_os_str()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(round * 4));
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        let restored = workspace.beside(&format!("restored-{round}"));
+        workspace.run(&["restore-backup".as_ref(), dest.as_os_str(), restored.as_os_str()]).ok();
+        run(&restored, &["fsck"]).ok();
+        run(&restored, &["checkin", "--as", "ada", "--checkout", "desk", "-m", "restored"]).ok();
+        let text = run(&restored, &["cat", "a.txt"]).ok();
+        let saved = text.strip_prefix("save ").and_then(|number| number.parse::<u64>().ok());
+        assert!(saved.is_some_and(|saved| saved <= round), "{text:?} in round {round}");
+    }
+    workspace.mount("ada").unmount();
+    workspace.run(&["backup".as_ref(), dest.as_os_str()]).ok();
 }
 
 /// The catalog is lost: history, names and bytes come back from the store, and the workspace is used on.
