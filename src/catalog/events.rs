@@ -36,6 +36,14 @@ pub enum EventKind {
     CheckInFailed,
     /// A check-in or a revert settled what had gone wrong with an artifact.
     Settled,
+    /// A principal got a role.
+    AccessGranted,
+    /// A principal lost a role.
+    AccessRevoked,
+    /// Paths were hidden from those who have no grant.
+    AccessRestricted,
+    /// Paths are everybody's again.
+    AccessUnrestricted,
 }
 
 impl EventKind {
@@ -51,6 +59,10 @@ impl EventKind {
             Self::PublishFailed => "publish-failed",
             Self::CheckInFailed => "checkin-failed",
             Self::Settled => "settled",
+            Self::AccessGranted => "access-granted",
+            Self::AccessRevoked => "access-revoked",
+            Self::AccessRestricted => "access-restricted",
+            Self::AccessUnrestricted => "access-unrestricted",
         }
     }
 }

@@ -118,9 +118,21 @@ impl Catalog {
     /// The newest `limit` changes (none: all), newest first; `under` a path only those that touched what is or was there, across
     /// renames.
     pub fn log(&self, under: Option<&ArtifactPath>, limit: Option<usize>) -> Result<Vec<ChangeRecord>> {
+        self.log_seen(under, limit, false, &mut |_| true)
+    }
+
+    /// As [`Self::log`], of what somebody may see; changes of which he may see nothing are left out. A path that is
+    /// `hidden` from him is worked on as one that never was.
+    pub fn log_seen(
+        &self,
+        under: Option<&ArtifactPath>,
+        limit: Option<usize>,
+        hidden: bool,
+        sees: &mut dyn FnMut(&ChangeRecordItem) -> bool,
+    ) -> Result<Vec<ChangeRecord>> {
         self.read(|conn| {
             let filter = match under {
-                Some(path) if !path.is_root() => Some(LogFilter::new(conn, path)?),
+                Some(path) if !path.is_root() => Some(LogFilter::new(conn, path, hidden)?),
                 _ => None,
             };
             let mut records = Vec::new();
@@ -132,7 +144,8 @@ impl Catalog {
                 if let Some(filter) = &filter {
                     record.items.retain(|item| filter.passes(item));
                 }
-                if filter.is_none() || !record.items.is_empty() {
+                record.items.retain(&mut *sees);
+                if !record.items.is_empty() {
                     records.push(record);
                 }
             }
@@ -285,9 +298,9 @@ struct LogFilter {
 }
 
 impl LogFilter {
-    fn new(conn: &Connection, path: &ArtifactPath) -> Result<Self> {
+    fn new(conn: &Connection, path: &ArtifactPath, hidden: bool) -> Result<Self> {
         let mut artifacts = BTreeSet::new();
-        if let Some(top) = find_artifact(conn, path)? {
+        if let Some(top) = find_artifact(conn, path)?.filter(|_| !hidden) {
             let sql = "WITH RECURSIVE below (artifact) AS (
                   SELECT ?1 UNION SELECT h.artifact FROM head h JOIN below ON h.parent = below.artifact)
                 SELECT artifact FROM below";

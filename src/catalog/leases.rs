@@ -6,6 +6,7 @@
 
 use rusqlite::{Connection, Transaction};
 
+use super::access;
 use super::error::doing;
 use super::rows::lease_row;
 use super::view::{self, execute, many, one};
@@ -38,7 +39,11 @@ impl Catalog {
     /// whose name somebody else took after its reservation had ended.
     pub fn acquire(&self, actor: &Actor, artifacts: &[(Seq, Option<VersionNumber>)]) -> Result<Vec<Lease>> {
         self.write(Durability::Full, |tx| {
-            artifacts.iter().map(|(artifact, seen)| take_named(tx, actor, *artifact, *seen)).collect()
+            let take = |(artifact, seen): &(Seq, Option<VersionNumber>)| {
+                access::check_edit(tx, actor, *artifact)?;
+                take_named(tx, actor, *artifact, *seen)
+            };
+            artifacts.iter().map(take).collect()
         })
     }
 

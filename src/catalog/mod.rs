@@ -6,6 +6,7 @@
 //! Performance: a [`Durability::Grouped`] commit survives the death of the process and costs no sync; what a power
 //! cut may take of it is bounded by calling [`Catalog::sync`] each second. A [`Durability::Full`] commit syncs.
 
+mod access;
 mod checkin;
 mod checkouts;
 mod deltas;
@@ -35,11 +36,13 @@ mod tests;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
+pub use access::{AccessRecords, GrantRecord, RestrictionRecord};
 pub use checkin::{CheckIn, CheckedIn, CheckedItem};
 pub use checkouts::{MountRow, Mounting};
 pub use deltas::DraftInfo;
@@ -58,7 +61,9 @@ pub use shared::Unshared;
 pub use stamps::StampRow;
 pub use unsynced::UnsyncedSave;
 
-use crate::model::{ArtifactId, Attrs, CheckoutId, Entry, Holder, Ino, Instant, Kind, Layer, Name, Seq};
+use crate::model::{
+    ArtifactId, Attrs, CheckoutId, Entry, Holder, Identity, Ino, Instant, Kind, Layer, Name, Seq,
+};
 use error::doing;
 
 /// How long a transaction waits for another process's.
@@ -101,6 +106,8 @@ pub struct Actor {
     pub take_from_writers: bool,
     /// The user and group that files of the head tree belong to in this checkout.
     pub owner: (u32, u32),
+    /// Who is judged by the access rules.
+    pub identity: Arc<Identity>,
     /// Whether a lease on an artifact of the head tree was granted since: it has to survive a power cut.
     pub(crate) granted: std::cell::Cell<bool>,
 }

@@ -2,6 +2,7 @@
 
 use rusqlite::Transaction;
 
+use super::access;
 use super::leases::{self, LeaseFilter};
 use super::view::{self, execute};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
@@ -33,6 +34,7 @@ impl Catalog {
         self.write(Durability::Full, |tx| {
             let take = |artifact: &Seq| {
                 let entry = view::entry_of(tx, actor.checkout, *artifact)?.ok_or(CatalogError::NotFound)?;
+                access::check_edit(tx, actor, *artifact)?;
                 match entry.kind {
                     Kind::Directory => leases::take_subtree(tx, actor, *artifact),
                     _ => leases::take(tx, actor, *artifact, None),

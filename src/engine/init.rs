@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::access::identity_of_process;
 use super::files::{check_filesystem, file_error, make_private_dir, sync_dir};
 use super::{EngineError, Environment, Layout, Result};
 use crate::blobs::{DiskSettings, DiskStore, MemoryStamps};
@@ -79,7 +80,9 @@ fn build<T>(layout: &Layout, fill: impl FnOnce(&Layout) -> Result<T>) -> Result<
 fn make_catalog(path: &Path, env: &Environment) -> Result<()> {
     let now = env.clock.now();
     let created = Catalog::create(path, root_attrs(now), env.ids.artifact(now.wall));
-    created.map(drop).map_err(|source| EngineError::Catalog { file: path.to_owned(), source })
+    let owner = identity_of_process(path)?.principal;
+    let created = created.and_then(|catalog| catalog.begin_access(&owner, now.wall, false));
+    created.map_err(|source| EngineError::Catalog { file: path.to_owned(), source })
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {

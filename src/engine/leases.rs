@@ -1,13 +1,20 @@
 use super::{EngineError, LeaseStatus, Result, Workspace};
 use crate::catalog::{CatalogError, LeaseFilter};
-use crate::model::{ArtifactPath, CheckoutId, Holder, Lease, LeaseRequest, ResourceKey};
+use crate::model::{ArtifactId, ArtifactPath, CheckoutId, Holder, Lease, LeaseRequest, ResourceKey, Seq};
 use crate::sys;
 
 impl Workspace {
-    /// Every lease, by path and key; ended ones are marked.
+    /// Every lease on what may be seen, by path and key; ended ones are marked.
     pub fn leases(&self) -> Result<Vec<LeaseStatus>> {
         let now = self.now();
-        let leases = self.in_catalog(self.catalog().leases_by_path(&LeaseFilter::default()))?;
+        let access = self.access(CheckoutId(0))?;
+        let mut leases = self.in_catalog(self.catalog().leases_by_path(&LeaseFilter::default()))?;
+        leases.retain(|(path, lease)| match (path, &lease.key) {
+            (Some(path), _) => access.sees_path(path),
+            // An artifact that no tree has a name for: nobody can tell whose it would be.
+            (None, ResourceKey::Artifact(_)) => access.is_free(),
+            (None, _) => true,
+        });
         let status = |(path, lease): (Option<ArtifactPath>, Lease)| LeaseStatus {
             path,
             live: lease.is_live(now),
@@ -29,31 +36,29 @@ impl Workspace {
         {
             let checkout = self.checkout_or_head(holder)?;
             let over = self.in_catalog(self.catalog().covering_lease(checkout, artifact, self.now()))?;
-            let Some(over) = over else { return Ok(None) };
+            let seen = self.access(checkout)?.sees(artifact)?;
+            let Some(over) = over.filter(|_| seen) else { return Ok(None) };
             key = over.key;
         }
         Ok(self.lease(&key)?.filter(|status| status.live))
     }
 
     /// A holder's checkout; where he has none, the number that no checkout has, and with which one sees the head tree.
-    fn checkout_or_head(&self, holder: &Holder) -> Result<CheckoutId> {
+    pub(super) fn checkout_or_head(&self, holder: &Holder) -> Result<CheckoutId> {
         let checkout = self.in_catalog(self.catalog().existing_checkout(holder))?;
         Ok(checkout.unwrap_or(CheckoutId(0)))
     }
 
     /// The key of the artifact that a path names in a holder's checkout, or in the head tree if he has none.
     pub fn key_of(&self, path: &ArtifactPath, holder: &Holder) -> Result<ResourceKey> {
-        let checkout = self.checkout_or_head(holder)?;
-        let entry = self.in_catalog(self.catalog().resolve(checkout, path))?;
-        let entry = entry.ok_or_else(|| EngineError::NotFound(path.clone()))?;
+        let entry = self.access(self.checkout_or_head(holder)?)?.entry(path)?;
         Ok(ResourceKey::Artifact(entry.id))
     }
 
     /// Takes or renews a lease for `ttl_ms` from now.
     pub fn acquire(&self, key: &ResourceKey, holder: &Holder, ttl_ms: i64) -> Result<Lease> {
         let ResourceKey::Artifact(id) = key else { return self.acquire_free(key, holder, ttl_ms) };
-        let artifact = self.in_catalog(self.catalog().artifact_by_id(*id))?;
-        let artifact = artifact.ok_or_else(|| {
+        let artifact = self.seen_artifact(*id, holder)?.ok_or_else(|| {
             EngineError::Refused(format!("{key}: no such artifact; user.artifact.id of a file tells its own"))
         })?;
         let checkout = self.in_catalog(self.catalog().checkout(holder))?;
@@ -72,8 +77,34 @@ impl Workspace {
         }
     }
 
+    /// The artifact with an identity, if it was ever made and may be seen.
+    fn seen_artifact(&self, id: ArtifactId, holder: &Holder) -> Result<Option<Seq>> {
+        let artifact = self.in_catalog(self.catalog().artifact_by_id(id))?;
+        let access = self.access(self.checkout_or_head(holder)?)?;
+        match artifact {
+            Some(artifact) if access.sees(artifact)? => Ok(Some(artifact)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Refuses an artifact that may be seen and not changed; false for one that may not even be seen.
+    fn may_release(&self, id: ArtifactId, holder: &Holder) -> Result<bool> {
+        let Some(artifact) = self.seen_artifact(id, holder)? else { return Ok(false) };
+        let access = self.access(self.checkout_or_head(holder)?)?;
+        if access.edits(artifact)? {
+            return Ok(true);
+        }
+        let path = self.in_catalog(self.catalog().any_path_of(self.checkout_or_head(holder)?, artifact))?;
+        Err(access.denied(&path))
+    }
+
     /// Gives a lease back; tells whether the holder had it.
     pub fn release(&self, key: &ResourceKey, holder: &Holder) -> Result<bool> {
+        if let ResourceKey::Artifact(id) = key
+            && !self.may_release(*id, holder)?
+        {
+            return Ok(false);
+        }
         let released = self.in_catalog(self.catalog().release(key, holder))?;
         if released {
             self.wake();

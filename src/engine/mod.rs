@@ -3,6 +3,7 @@
 //! It joins the catalog with the store: bytes reach the store before the catalog names them, and what a crash leaves
 //! between the two is found again by the names of files in `staging/` ([`StagingName`]).
 
+mod access;
 mod backup;
 mod checkin;
 mod collect;
@@ -33,6 +34,7 @@ mod workspace;
 #[cfg(test)]
 mod tests;
 
+pub use access::{Access, AccessReport, Revoked};
 pub use backup::{CopyProgress, CopyReport, restore_backup};
 pub use collect::{CollectReport, CollectRequest, Tally};
 pub use detached::Detached;
@@ -50,5 +52,5 @@ pub use sharing::{ShareReport, SharingStatus};
 pub use staging::{ScratchName, StagingName, StagingRole};
 pub use workspace::{Environment, Workspace};
 
-pub use crate::catalog::Unshared;
+pub use crate::catalog::{AccessRecords, GrantRecord, RestrictionRecord, Unshared};
 pub use crate::model::RecoveryCopy;

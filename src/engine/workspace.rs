@@ -3,6 +3,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::access::identity_of_process;
 use super::files::{check_filesystem, file_error};
 use super::remote::RemoteStore;
 use super::stamps::CatalogStamps;
@@ -12,7 +13,7 @@ use crate::catalog::{Actor, Catalog, CatalogError};
 use crate::clock::Clock;
 use crate::config::{Config, Policy, UnresolvedWriter};
 use crate::ids::Ids;
-use crate::model::{ArtifactPath, CheckoutId, Holder, Instant, Seq, VersionNumber};
+use crate::model::{ArtifactPath, CheckoutId, Holder, Identity, Instant, Seq, VersionNumber};
 use crate::sys;
 
 /// How long a change of the store in a mount may wait for other processes: an application may be waiting for it.
@@ -42,6 +43,7 @@ pub struct Workspace {
     blobs: Arc<DiskStore>,
     remote: Option<RemoteStore>,
     archived: bool,
+    identity: Arc<Identity>,
     env: Environment,
 }
 
@@ -102,13 +104,23 @@ impl Workspace {
             .map(|remote| RemoteStore::open(remote, &blobs, spool, &env.clock))
             .transpose()
             .map_err(|error| bad_remote(&layout, error))?;
-        Ok(Self { layout, policy, catalog, blobs, remote, archived, env: env.clone() })
+        let identity = Arc::new(identity_of_process(&layout.catalog())?);
+        Ok(Self { layout, policy, catalog, blobs, remote, archived, identity, env: env.clone() })
     }
 
     /// The same workspace, whose store fails as `faults` says; for tests.
     pub fn with_store_faults(self, faults: Arc<dyn Faults>) -> Self {
         let blobs = Arc::into_inner(self.blobs).expect("BUG: faults are for a store that nobody else has");
         Self { blobs: Arc::new(blobs.with_faults(faults)), ..self }
+    }
+
+    pub(super) fn with_identity(self, identity: Arc<Identity>) -> Self {
+        Self { identity, ..self }
+    }
+
+    /// Who is judged by the access rules.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// The workspace's directory, absolute and without symlinks.
@@ -180,6 +192,7 @@ impl Workspace {
             now: self.now(),
             take_from_writers: self.policy.unresolved_writer == UnresolvedWriter::Take,
             owner,
+            identity: self.identity.clone(),
             granted: std::cell::Cell::default(),
         }
     }
@@ -205,7 +218,12 @@ impl Workspace {
         let refused = |path: &ArtifactPath, text: &str| EngineError::Refused(format!("{path}: {text}"));
         match error {
             CatalogError::Held { artifact, lease } | CatalogError::LeaseLost { artifact, lease } => {
-                EngineError::Held { path: of(artifact), lease }
+                // Of what may not be seen, such as something below a directory, neither name nor holder is told.
+                let seen = self.access(checkout.unwrap_or(CheckoutId(0)));
+                match seen.and_then(|access| access.sees(artifact)) {
+                    Ok(true) => EngineError::Held { path: of(artifact), lease },
+                    _ => EngineError::Held { path: path.clone(), lease: None },
+                }
             }
             CatalogError::Stale { artifact, base, head } => stale(of(artifact), base, head),
             CatalogError::NotFound => EngineError::NotFound(path.clone()),
@@ -215,6 +233,17 @@ impl Workspace {
             CatalogError::NotDirectory => {
                 refused(path, "is, or lies in, a file where a directory is needed; name a directory")
             }
+            CatalogError::Denied { artifact } => {
+                EngineError::Denied { path: of(artifact), principal: self.identity.principal.clone() }
+            }
+            CatalogError::NotOwner { glob } => EngineError::Refused(format!(
+                "{glob}: only its owners may change its access rules; you ({}) are none",
+                self.identity.principal
+            )),
+            CatalogError::LastOwner => EngineError::Refused(format!(
+                "{}: nobody would own everything any more; grant somebody else the role owner on ** first",
+                self.root().display()
+            )),
             CatalogError::Unpublished { artifact } => {
                 refused(&of(artifact), "its last save is not in the store yet; try again")
             }
