@@ -72,7 +72,11 @@ fn mount_and_serve(
     let clock = Arc::clone(&environment.clock);
     let (stop, requests) = mpsc::channel(4);
     let causes = Causes::new(requests)?;
-    let workspace = Arc::new(Workspace::open_in_mount(&plan.workspace, &environment)?);
+    let workspace = Workspace::open_in_mount(&plan.workspace, &environment)?;
+    let workspace = Arc::new(match &plan.principal {
+        Some(principal) => workspace.acting_as(&principal.to_string_lossy())?,
+        None => workspace,
+    });
     // Of two starts at once one gets this, and only that one may touch the socket and the mountpoint.
     let guard = workspace.begin_mount(&plan.holder, &plan.mountpoint)?;
     let vfs = Vfs::new(Arc::clone(&workspace), vfs_options(plan))?;

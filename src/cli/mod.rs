@@ -103,6 +103,11 @@ pub enum Command {
     ///
     /// A lease is on an artifact, or on any key of the form KIND:ID, to which its users give a meaning.
     Lease(LeaseArgs),
+    /// Show or change who may see and change what
+    ///
+    /// Globs are those of config.toml, from the root of the workspace, and cover what lies below what they match. What
+    /// nobody has restricted may be read and written by everybody.
+    Access(AccessArgs),
     /// List or fetch bytes that were written and are in no draft
     Recovered(RecoveredArgs),
     /// Remove stored bytes that nothing needs any more
