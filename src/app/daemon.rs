@@ -1,4 +1,3 @@
-use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
@@ -157,7 +156,7 @@ fn mount(plan: &MountPlan, workspace: &Workspace, vfs: &Arc<Vfs>) -> Result<Moun
 
 /// A file on the store's filesystem to try passthrough with; never the catalog, whose locks would go with its closing.
 fn probe_file(path: &Path) -> Option<PathBuf> {
-    let made = OpenOptions::new().create(true).append(true).open(path);
+    let made = sys::open_to_append(path);
     made.inspect_err(|error| tracing::warn!(%error, "no passthrough: can't make {}", path.display())).ok()?;
     Some(path.to_owned())
 }

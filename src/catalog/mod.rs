@@ -64,6 +64,7 @@ pub use unsynced::UnsyncedSave;
 use crate::model::{
     ArtifactId, Attrs, CheckoutId, Entry, Holder, Identity, Ino, Instant, Kind, Layer, Name, Seq,
 };
+use crate::sys;
 use error::doing;
 
 /// How long a transaction waits for another process's.
@@ -159,8 +160,10 @@ impl std::fmt::Debug for Catalog {
 impl Catalog {
     /// Makes a catalog that holds an empty root directory of this identity; fails where the file is there already.
     pub fn create(path: &Path, root: Attrs, id: ArtifactId) -> Result<Self> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
-        let mut conn = connect(path, flags)?;
+        // SQLite gives the log and the shared memory the database's mode (os_unix.c, `findCreateFileMode`).
+        let made = sys::create_private(path);
+        made.map_err(|source| CatalogError::File { doing: "create", path: path.to_owned(), source })?;
+        let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         conn.pragma_update(None, "page_size", PAGE_BYTES).map_err(doing("set the page size"))?;
         conn.pragma_update(None, "journal_mode", "WAL").map_err(doing("switch to WAL"))?;
         schema::migrate(&mut conn)?;

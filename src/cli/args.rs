@@ -57,6 +57,9 @@ pub struct InitArgs {
     /// Import what lies in DIR as change 1
     #[arg(long, value_name = "DIR")]
     pub from: Option<PathBuf>,
+    /// Let the members of GROUP share the workspace: all that is made in it is the group's to read and write
+    #[arg(long, value_name = "GROUP")]
+    pub shared: Option<String>,
     /// The form of the output.
     #[command(flatten)]
     pub format: FormatArgs,

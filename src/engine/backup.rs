@@ -203,7 +203,7 @@ pub fn restore_backup(
     }
     let archive = Archive::open(source)?;
     let store = archive.store(env)?;
-    init::make(root, env, |layout| {
+    init::make(root, None, env, |layout| {
         let target = layout.catalog();
         copy_small(&archive.catalog(), &target)?;
         let catalog = Catalog::open(&target).map_err(in_catalog(&target))?;

@@ -1,8 +1,7 @@
 //! Small calls on files, with errors that name them.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use super::{EngineError, Result};
@@ -18,9 +17,9 @@ pub(super) fn sync_dir(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(file_error("sync", dir))
 }
 
-/// Makes a directory that only its owner may enter.
+/// Makes a directory that only its owner may enter, or his group where the directory above is shared.
 pub(super) fn make_private_dir(dir: &Path) -> Result<()> {
-    DirBuilder::new().mode(0o700).create(dir).map_err(file_error("create", dir))
+    sys::make_dirs(dir, 0o700).map_err(file_error("create", dir))
 }
 
 /// Removes a file; one that is gone is fine.

@@ -1,4 +1,4 @@
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,7 +59,20 @@ impl Workspace {
     /// One that was killed leaves no workspace, and can be repeated. Fails with `WorkspaceExists`, and with `Refused`
     /// on a network filesystem.
     pub fn init(root: &Path, env: &Environment) -> Result<Self> {
-        init::init(root, env)?;
+        init::init(root, None, env)?;
+        Self::open(root, env)
+    }
+
+    /// As [`Self::init`], for a workspace that the members of a group share: whatever any of them makes in it, under
+    /// whatever umask, the others may use.
+    pub fn init_shared(root: &Path, group: &str, env: &Environment) -> Result<Self> {
+        let gid = sys::group_id(group).map_err(file_error("look for the group of", root))?;
+        let gid = gid.ok_or_else(|| {
+            EngineError::Refused(format!(
+                "{group:?}: no such group; `getent group` lists those that there are"
+            ))
+        })?;
+        init::init(root, Some(gid), env)?;
         Self::open(root, env)
     }
 
@@ -201,8 +214,7 @@ impl Workspace {
     /// failure is only logged.
     pub fn wake(&self) {
         let path = self.layout.wake();
-        let touched = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        if let Err(error) = touched.and_then(|mut file| file.write_all(b"\n")) {
+        if let Err(error) = sys::open_to_write(&path).and_then(|mut file| file.write_all(b"\n")) {
             tracing::warn!(path = %path.display(), %error, "can't wake other mounts");
         }
     }

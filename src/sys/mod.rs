@@ -8,6 +8,7 @@ mod inotify;
 mod mount;
 mod names;
 mod process;
+mod shared;
 mod signals;
 mod time;
 
@@ -18,6 +19,7 @@ pub use inotify::*;
 pub use mount::*;
 pub use names::*;
 pub use process::*;
+pub use shared::*;
 pub use signals::*;
 pub use time::*;
 
