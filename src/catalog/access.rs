@@ -262,11 +262,6 @@ fn all_below(conn: &Connection, checkout: CheckoutId, dir: Seq) -> Result<Vec<Se
     many(conn, "list a tree", sql, (dir.0, checkout.0), |row| row.get(0).map(Seq))
 }
 
-/// Refuses unless the actor may change an artifact, by the rules that are committed.
-pub(super) fn check_edit(conn: &Connection, actor: &Actor, artifact: Seq) -> Result<()> {
-    Editing::new(conn, actor)?.check(artifact)
-}
-
 /// What an actor may change, by the rules that are committed when a transaction begins.
 pub(super) struct Editing<'a> {
     conn: &'a Connection,
@@ -289,7 +284,7 @@ impl<'a> Editing<'a> {
         if may { Ok(()) } else { Err(CatalogError::Denied { artifact }) }
     }
 
-    /// As [`Self::check`], for a directory that goes elsewhere with all that lies below it.
+    /// As [`Self::check`], for a directory that stands for all that lies below it.
     pub(super) fn check_with_all_below(&self, dir: Seq) -> Result<()> {
         self.check(dir)?;
         if self.rights.is_free() {

@@ -6,7 +6,7 @@
 
 use rusqlite::{Connection, Transaction};
 
-use super::access;
+use super::access::Editing;
 use super::error::doing;
 use super::rows::lease_row;
 use super::view::{self, execute, many, one};
@@ -39,8 +39,9 @@ impl Catalog {
     /// whose name somebody else took after its reservation had ended.
     pub fn acquire(&self, actor: &Actor, artifacts: &[(Seq, Option<VersionNumber>)]) -> Result<Vec<Lease>> {
         self.write(Durability::Full, |tx| {
+            let editing = Editing::new(tx, actor)?;
             let take = |(artifact, seen): &(Seq, Option<VersionNumber>)| {
-                access::check_edit(tx, actor, *artifact)?;
+                editing.check(*artifact)?;
                 take_named(tx, actor, *artifact, *seen)
             };
             artifacts.iter().map(take).collect()

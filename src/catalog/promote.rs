@@ -2,7 +2,7 @@
 
 use rusqlite::Transaction;
 
-use super::access;
+use super::access::Editing;
 use super::leases::{self, LeaseFilter};
 use super::view::{self, execute};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
@@ -32,12 +32,18 @@ impl Catalog {
     /// Takes or renews the leases of some artifacts, all or none; of a directory with all that lies below it.
     pub fn acquire_whole(&self, actor: &Actor, artifacts: &[Seq]) -> Result<Vec<Lease>> {
         self.write(Durability::Full, |tx| {
+            let editing = Editing::new(tx, actor)?;
             let take = |artifact: &Seq| {
                 let entry = view::entry_of(tx, actor.checkout, *artifact)?.ok_or(CatalogError::NotFound)?;
-                access::check_edit(tx, actor, *artifact)?;
                 match entry.kind {
-                    Kind::Directory => leases::take_subtree(tx, actor, *artifact),
-                    _ => leases::take(tx, actor, *artifact, None),
+                    Kind::Directory => {
+                        editing.check_with_all_below(*artifact)?;
+                        leases::take_subtree(tx, actor, *artifact)
+                    }
+                    _ => {
+                        editing.check(*artifact)?;
+                        leases::take(tx, actor, *artifact, None)
+                    }
                 }
             };
             artifacts.iter().map(take).collect()

@@ -46,11 +46,10 @@ impl Workspace {
         path: &ArtifactPath,
         number: Option<VersionNumber>,
     ) -> Result<VersionInfo> {
-        let known = self.in_catalog(self.catalog().artifact_at(path))?;
         let access = self.access(CheckoutId(0))?;
-        let seen = access.sees_path(path);
+        let known = self.in_catalog(self.catalog().artifact_at(path, !access.sees_path(path)))?;
         let not_found = || EngineError::NotFound(path.clone());
-        let known = known.filter(|_| seen).ok_or_else(not_found)?;
+        let known = known.ok_or_else(not_found)?;
         if !access.sees(known.artifact)? {
             return Err(not_found());
         }

@@ -69,7 +69,11 @@ pub(super) fn make<T>(
 /// Lets a group into the workspace's directory if it is new; of one that was there, its owner has to say who may enter.
 fn let_group_in(root: &Path, gid: u32, is_new: bool) -> Result<()> {
     if is_new {
-        return sys::share_dir_with(root, gid).map_err(file_error("give the group", root));
+        return sys::share_dir_with(root, gid).map_err(|error| {
+            // What failed is the news.
+            let _ = fs::remove_dir(root);
+            file_error("give the group", root)(error)
+        });
     }
     let found = root.metadata().map_err(file_error("examine", root))?;
     let may_enter = if found.gid() == gid { found.mode() & 0o010 != 0 } else { found.mode() & 0o001 != 0 };

@@ -32,12 +32,11 @@ impl Workspace {
     pub fn lease_over(&self, key: &ResourceKey, holder: &Holder) -> Result<Option<LeaseStatus>> {
         let mut key = key.clone();
         if let ResourceKey::Artifact(id) = key
-            && let Some(artifact) = self.in_catalog(self.catalog().artifact_by_id(id))?
+            && let Some(artifact) = self.seen_artifact(id, holder)?
         {
             let checkout = self.checkout_or_head(holder)?;
             let over = self.in_catalog(self.catalog().covering_lease(checkout, artifact, self.now()))?;
-            let seen = self.access(checkout)?.sees(artifact)?;
-            let Some(over) = over.filter(|_| seen) else { return Ok(None) };
+            let Some(over) = over else { return Ok(None) };
             key = over.key;
         }
         Ok(self.lease(&key)?.filter(|status| status.live))

@@ -16,6 +16,9 @@ use crate::catalog::{CatalogError, Place};
 use crate::engine::{EngineError, Workspace};
 use crate::model::{ArtifactPath, Entry, Ino, Kind, Name, Rights, Role, Seq};
 
+/// The root's own place: nothing else is in it.
+const NO_DIRECTORY: Seq = Seq(0);
+
 /// How many entries of a directory are looked at at a time.
 const BATCH: usize = 512;
 
@@ -84,13 +87,16 @@ impl Vfs {
         Ok(Some(Judge { vfs: self, rights, dir }))
     }
 
-    /// What a name stands for, if the principal may see it; what he may not is looked up all the same.
+    /// What a name stands for, if the principal may see it. In place of a name that he may not see one is looked up that
+    /// nothing has, so that the answer takes as long as for what isn't there.
     pub(super) fn seen_at(&self, place: &Place) -> Result<Option<Entry>> {
-        let found = self.workspace.catalog().lookup(self.checkout, place)?;
-        let Some(judge) = self.judge(place.parent)? else { return Ok(found) };
-        match found {
-            Some(entry) => Ok(judge.entry(&entry, entry.head.is_some())?.map(|_| entry)),
-            None => Ok(judge.name(&place.name).and(None)),
+        let judge = self.judge(place.parent)?;
+        let hidden = judge.as_ref().is_some_and(|judge| judge.name(&place.name).is_none());
+        let nowhere = Place { parent: NO_DIRECTORY, name: place.name.clone() };
+        let asked = if hidden { &nowhere } else { place };
+        match (self.workspace.catalog().lookup(self.checkout, asked)?, judge) {
+            (Some(entry), Some(judge)) => Ok(judge.entry(&entry, entry.head.is_some())?.map(|_| entry)),
+            (found, _) => Ok(found),
         }
     }
 
@@ -158,6 +164,14 @@ impl Vfs {
     pub(super) fn check_node_edit(&self, node: &Node) -> Result<()> {
         let artifact = node.lock().artifact;
         self.check_edit(artifact)
+    }
+
+    /// As [`Self::check_node_edit`], for who has it open: that it is there is no secret to him.
+    pub(super) fn check_open_edit(&self, node: &Node) -> Result<()> {
+        self.check_node_edit(node).map_err(|error| match error {
+            VfsError::NotFound => VfsError::Denied,
+            error => error,
+        })
     }
 
     /// Refuses a new open of a node that the principal may not see any more.

@@ -69,7 +69,7 @@ impl Vfs {
     ) -> Result<NodeAttr> {
         self.refuse_if_read_only()?;
         let node = self.node_for(ino, handle)?;
-        self.check_node_edit(&node)?;
+        if handle.is_some() { self.check_open_edit(&node) } else { self.check_node_edit(&node) }?;
         self.check_setattr(caller, &node, change, handle.is_some())?;
         if let Some(size) = change.size {
             self.set_size(caller, &node, size, handle.is_some())?;

@@ -416,7 +416,7 @@ impl Vfs {
     fn prepare_write(&self, node: &Arc<Node>) -> Result<bool> {
         let fate = node.lock_idle().fate;
         if fate == Fate::Named {
-            self.check_node_edit(node)?;
+            self.check_open_edit(node)?;
             match self.lease_for_write(node) {
                 Ok(()) => {}
                 Err(error @ (VfsError::Held { .. } | VfsError::Stale { .. })) => {

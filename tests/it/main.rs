@@ -21,3 +21,4 @@ mod sharing;
 mod store;
 mod tidy;
 mod tidy_source;
+mod users;
