@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::access::identity_of_process;
-use super::files::{check_filesystem, file_error, make_private_dir, sync_dir};
+use super::files::{check_filesystem, file_error, make_inner_dir, make_private_dir, sync_dir};
 use super::{EngineError, Environment, Layout, Result};
 use crate::blobs::{DiskSettings, DiskStore, MemoryStamps};
 use crate::catalog::Catalog;
@@ -104,7 +104,7 @@ fn build<T>(layout: &Layout, group: Option<u32>, fill: impl FnOnce(&Layout) -> R
         sys::share_dir_with(&layout.dot(), gid).map_err(file_error("give the group", &layout.dot()))?;
     }
     for dir in [layout.scratch(), layout.recovered(), layout.run(), layout.log()] {
-        make_private_dir(&dir)?;
+        make_inner_dir(&dir)?;
     }
     write_new(&layout.wake(), b"\n")?;
     let value = fill(layout)?;

@@ -226,6 +226,16 @@ fn the_group_is_the_border() {
         .output()
         .unwrap();
     assert!(!stranger.status.success());
+    // In a directory that is a group's a workspace is its maker's alone, if he doesn't say otherwise; so is a backup.
+    team.shell(0, &format!("umask 002; mkdir top/team; chgrp {GROUP} top/team; chmod 2775 top/team"))
+        .unwrap();
+    team.shell(0, "umask 002; mkdir top/team/ws; ./leasehold init top/team/ws --from from").unwrap();
+    team.leasehold(0, &["backup", "-w", "top/team/ws", "top/team/backup"]).unwrap();
+    for dir in ["top/team/ws/.leasehold", "top/team/backup"] {
+        assert_eq!(team.path(dir).metadata().unwrap().mode() & 0o077, 0, "{dir}");
+    }
+    let catalog = team.path("top/team/ws/.leasehold/catalog.db").metadata().unwrap();
+    assert_eq!(catalog.mode() & 0o077, 0);
     let none = team.leasehold(0, &["init", "top/other", "--shared", "no-such-group"]).unwrap_err();
     assert!(none.contains("no such group") && !team.path("top/other").exists(), "{none}");
     team.shell(0, "mkdir -m 700 top/closed").unwrap();
