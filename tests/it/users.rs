@@ -58,7 +58,19 @@ impl Team {
 
     /// Runs a command as one of the users; its output, or what it said of its failure.
     fn run(&self, who: usize, environment: &[(&str, &str)], command: &[&str]) -> Result<String, String> {
-        let output = Command::new("setpriv")
+        self.run_in(&["env"], who, environment, command)
+    }
+
+    fn run_in(
+        &self,
+        around: &[&str],
+        who: usize,
+        environment: &[(&str, &str)],
+        command: &[&str],
+    ) -> Result<String, String> {
+        let output = Command::new(around[0])
+            .args(&around[1..])
+            .arg("setpriv")
             .args([format!("--reuid={}", USERS[who]), format!("--regid={}", USERS[who])])
             .arg(format!("--groups={GROUP}"))
             .args(["timeout", "60", "sh", "-c", &format!("umask {}; exec \"$@\"", self.umasks[who]), "sh"])
@@ -74,6 +86,12 @@ impl Team {
             .unwrap();
         let told = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() { Ok(told(&output.stdout)) } else { Err(told(&output.stderr)) }
+    }
+
+    /// As [`Self::run`], where `/proc` shows nobody the processes of other users (proc(5), `hidepid`).
+    fn run_hidden(&self, who: usize, command: &[&str]) -> Result<String, String> {
+        let hide = "mount -t proc -o hidepid=2 proc /proc && exec \"$@\"";
+        self.run_in(&["unshare", "--mount", "sh", "-c", hide, "sh"], who, &[], command)
     }
 
     fn leasehold(&self, who: usize, args: &[&str]) -> Result<String, String> {
@@ -199,7 +217,9 @@ fn each_user_is_himself() {
         assert!(refused.contains("the mount is another user's"), "{refused}");
     }
     let alive = team.leasehold(1, &["mount", "top/ws", "1", "--as", USERS[0]]).unwrap_err();
-    assert!(alive.contains("mounted"), "{alive}");
+    assert!(alive.contains("by process"), "{alive}");
+    let hidden = team.run_hidden(1, &["./leasehold", "mount", "top/ws", "1", "--as", USERS[0]]).unwrap_err();
+    assert!(hidden.contains("by process"), "alive, though /proc doesn't show it: {hidden}");
     let socket = team.path("top/ws/.leasehold/run/leasehold-test@desk.sock");
     assert!(socket.symlink_metadata().unwrap().file_type().is_socket());
     let refused = team.leasehold(1, &["access", "restrict", "-w", "top/ws", "doc.txt"]).unwrap_err();
