@@ -271,7 +271,11 @@ pub(super) struct Editing<'a> {
 
 impl<'a> Editing<'a> {
     pub(super) fn new(conn: &'a Connection, actor: &Actor) -> Result<Self> {
-        let rights = actor.identity.rights(&rules_in(conn)?);
+        // Who is limited by nothing, and where nothing is restricted, costs no look at the grants.
+        let sql = "SELECT EXISTS (SELECT 1 FROM access_restriction)";
+        let is_limited = !actor.identity.superuser
+            && one(conn, "look for restrictions", sql, [], |row| row.get(0))?.unwrap_or(true);
+        let rights = if is_limited { actor.identity.rights(&rules_in(conn)?) } else { Rights::unlimited() };
         Ok(Self { conn, checkout: actor.checkout, rights })
     }
 

@@ -106,7 +106,8 @@ pub enum Command {
     /// Show or change who may see and change what
     ///
     /// Globs are those of config.toml, from the root of the workspace, and cover what lies below what they match. What
-    /// nobody has restricted may be read and written by everybody.
+    /// nobody has restricted may be read and written by everybody. Judged is the user who runs a command or mount, or whom
+    /// LEASEHOLD_PRINCIPAL names, which only root and owners of everything may set.
     Access(AccessArgs),
     /// List or fetch bytes that were written and are in no draft
     Recovered(RecoveredArgs),

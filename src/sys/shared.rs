@@ -19,6 +19,11 @@ pub fn is_shared(dir: &Metadata) -> bool {
     dir.is_dir() && dir.mode() & SHARED_BITS == SHARED_BITS
 }
 
+/// The group with which what is made in a directory is shared, if it is.
+pub fn sharing_group(dir: &Path) -> Option<u32> {
+    dir.metadata().ok().filter(is_shared).map(|found| found.gid())
+}
+
 /// As [`is_shared`], for a path; a directory that can't be examined is not shared.
 pub fn is_shared_dir(dir: &Path) -> bool {
     dir.metadata().is_ok_and(|found| is_shared(&found))

@@ -162,6 +162,9 @@ impl Vfs {
 
     /// Refuses to change a node that the principal may only read, or not even see any more.
     pub(super) fn check_node_edit(&self, node: &Node) -> Result<()> {
+        if !self.is_limited() {
+            return Ok(());
+        }
         let artifact = node.lock().artifact;
         self.check_edit(artifact)
     }
@@ -176,6 +179,9 @@ impl Vfs {
 
     /// Refuses a new open of a node that the principal may not see any more.
     pub(super) fn check_node_seen(&self, node: &Node) -> Result<()> {
+        if !self.is_limited() {
+            return Ok(());
+        }
         let artifact = node.lock().artifact;
         self.role_of(artifact)?.map(drop).ok_or(VfsError::NotFound)
     }
