@@ -280,12 +280,21 @@ impl<'a> Editing<'a> {
     }
 
     pub(super) fn check(&self, artifact: Seq) -> Result<()> {
-        if self.rights.is_free() {
-            return Ok(());
-        }
-        let places = places_of(self.conn, self.checkout, artifact)?;
-        let may = self.rights.role_at(&places) >= Some(Role::Editor);
+        let may = self.role(artifact)? >= Some(Role::Editor);
         if may { Ok(()) } else { Err(CatalogError::Denied { artifact }) }
+    }
+
+    /// Whether the actor may see an artifact, so that a refusal may name it.
+    pub(super) fn sees(&self, artifact: Seq) -> Result<bool> {
+        Ok(self.role(artifact)?.is_some())
+    }
+
+    /// The role with an artifact; an editor's where nobody has to be asked.
+    fn role(&self, artifact: Seq) -> Result<Option<Role>> {
+        if self.rights.is_free() {
+            return Ok(Some(Role::Editor));
+        }
+        Ok(self.rights.role_at(&places_of(self.conn, self.checkout, artifact)?))
     }
 
     /// As [`Self::check`], for a directory that stands for all that lies below it.

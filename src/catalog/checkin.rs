@@ -279,9 +279,10 @@ impl CheckingIn<'_> {
 
     fn check_left_empty(&self, delta: &Delta, paths_before: &BTreeMap<Seq, ArtifactPath>) -> Result<()> {
         match self.head_children(delta.artifact)?.first() {
-            Some((_, place)) => {
+            Some((child, place)) => {
                 let dir = paths_before.get(&delta.artifact).cloned().unwrap_or_default();
-                let left = dir.join(place.name.clone());
+                let seen = Editing::new(self.tx, self.actor)?.sees(*child)?;
+                let left = if seen { dir.join(place.name.clone()).to_string() } else { "something".into() };
                 Err(CatalogError::Incomplete(format!(
                     "{dir} is removed, but {left} is still there; remove that as well, or `leasehold revert {dir}`"
                 )))

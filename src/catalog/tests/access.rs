@@ -152,3 +152,25 @@ fn rules_are_compared_where_they_count() {
     catalog.grant_access(&Identity::root(), AT, &grant("ada", Role::Editor, "d/doc")).unwrap();
     assert_eq!(catalog.check_in(&actor, &everything).unwrap().items.len(), 2);
 }
+
+/// A refusal doesn't name what its reader may not see.
+#[test]
+fn refusals_name_nothing_hidden() {
+    let world = world();
+    let (ada, bob) = (world.checkout("ada@home"), world.checkout("bob@home"));
+    ada.mkdir("d");
+    ada.commit();
+    ada.rmdir("d");
+    ada.sleep();
+    bob.write_new("d/pay", "1");
+    bob.commit();
+    world.catalog.restrict_access(&Identity::root(), AT, &glob("pay")).unwrap();
+    let told = |who: Identity| {
+        let actor = Actor { identity: Arc::new(who), ..ada.actor() };
+        let everything = CheckIn { message: "x".into(), ..CheckIn::default() };
+        world.catalog.check_in(&actor, &everything).unwrap_err().to_string()
+    };
+    assert!(told(Identity::root()).contains("d/pay is still there"));
+    let hidden = told(user("ada"));
+    assert!(hidden.contains("something is still there") && !hidden.contains("pay"), "{hidden}");
+}
