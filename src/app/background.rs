@@ -1,4 +1,4 @@
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,6 +8,7 @@ use super::plan::MountPlan;
 use super::readiness;
 use crate::commands::error::CommandError;
 use crate::commands::remote::file_name;
+use crate::sys;
 
 /// A log that has grown beyond this is put aside at the next mount; one old log is kept.
 const MAX_LOG_BYTES: u64 = 8 * 1024 * 1024;
@@ -41,12 +42,12 @@ pub(super) fn start(plan: &MountPlan) -> Result<()> {
 fn open_log(path: &Path) -> Result<File> {
     let failed = |source| CommandError::File { doing: "open the log", path: path.to_owned(), source };
     if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory).map_err(failed)?;
+        sys::make_dirs(directory, 0o700).map_err(failed)?;
     }
     if fs::metadata(path).is_ok_and(|log| log.len() > MAX_LOG_BYTES) {
         fs::rename(path, old_log(path)).map_err(failed)?;
     }
-    Ok(OpenOptions::new().create(true).append(true).open(path).map_err(failed)?)
+    Ok(sys::open_to_append(path).map_err(failed)?)
 }
 
 fn old_log(path: &Path) -> PathBuf {

@@ -62,7 +62,7 @@ impl Control {
 
 /// Binds under another name and renames, so that the socket never shows with open permissions.
 fn bind(run: &Path, name: &str) -> io::Result<Control> {
-    fs::create_dir_all(run)?;
+    sys::make_dirs(run, 0o700)?;
     let new = format!("{name}.new");
     let (directory, new_path) = address(run, &new)?;
     match fs::remove_file(&new_path) {
@@ -70,7 +70,9 @@ fn bind(run: &Path, name: &str) -> io::Result<Control> {
         _ => {}
     }
     let listener = UnixListener::bind(&new_path)?;
-    fs::set_permissions(&new_path, Permissions::from_mode(0o600))?;
+    // Others who share the workspace may ask what is open; nothing else, which `may_ask` sees to.
+    let mode = if sys::is_shared_dir(run) { 0o660 } else { 0o600 };
+    fs::set_permissions(&new_path, Permissions::from_mode(mode))?;
     let path = new_path.with_file_name(name);
     fs::rename(&new_path, &path)?;
     Ok(Control { listener, _directory: directory, path })
@@ -154,10 +156,7 @@ async fn serve_request(
     places: Arc<Semaphore>,
     sent_away: oneshot::Receiver<Infallible>,
 ) -> io::Result<()> {
-    let allowed = stream.peer_cred().is_ok_and(|peer| [0, sys::effective_ids().0].contains(&peer.uid()));
-    if !allowed {
-        return Err(io::Error::from(io::ErrorKind::PermissionDenied));
-    }
+    let is_owner = [0, sys::effective_ids().0].contains(&stream.peer_cred()?.uid());
     let (reader, mut writer) = stream.into_split();
     let line = tokio::select! {
         line = timeout(CLIENT_TIMEOUT, read_line(BufReader::new(reader))) => line??,
@@ -168,11 +167,16 @@ async fn serve_request(
         return Ok(());
     }
     // The place is kept until the answer has left.
-    let work = async { (places.acquire().await, service.answer(&line).await) };
+    let work = async { (places.acquire().await, service.answer(&line, is_owner).await) };
     let (_place, response) = with_heartbeats(&mut writer, work).await;
     let mut line = serde_json::to_vec(&response)?;
     line.push(b'\n');
     timeout(CLIENT_TIMEOUT, writer.write_all(&line)).await?
+}
+
+/// A mount obeys its user and root. Whoever collects what nobody needs has to know what is open in all mounts.
+fn may_ask(is_owner: bool, request: &Request) -> bool {
+    is_owner || matches!(request, Request::OpenBlobs)
 }
 
 /// Reads one line, which a limit keeps from filling the memory; one that was cut is as long as it came.
@@ -197,9 +201,12 @@ async fn with_heartbeats<T>(writer: &mut (impl AsyncWriteExt + Unpin), work: imp
 }
 
 impl Service {
-    async fn answer(self, line: &[u8]) -> Response {
+    async fn answer(self, line: &[u8], is_owner: bool) -> Response {
         match serde_json::from_slice(line) {
-            Ok(request) => self.perform(request).await,
+            Ok(request) if may_ask(is_owner, &request) => self.perform(request).await,
+            Ok(_) => Response::Error(ErrorForm::failed(
+                "the mount is another user's: act as that user, or use another checkout".into(),
+            )),
             Err(error) => Response::Error(ErrorForm::failed(format!("bad request: {error}"))),
         }
     }

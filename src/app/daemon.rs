@@ -1,4 +1,3 @@
-use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
@@ -81,7 +80,11 @@ fn mount_and_serve(
     let clock = Arc::clone(&environment.clock);
     let (stop, requests) = mpsc::channel(4);
     let causes = Causes::new(requests)?;
-    let workspace = Arc::new(Workspace::open_in_mount(&plan.workspace, &environment)?);
+    let workspace = Workspace::open_in_mount(&plan.workspace, &environment)?;
+    let workspace = Arc::new(match &plan.principal {
+        Some(principal) => workspace.acting_as(&principal.to_string_lossy())?,
+        None => workspace,
+    });
     // Of two starts at once one gets this, and only that one may touch the socket and the mountpoint.
     let guard = workspace.begin_mount(&plan.holder, &plan.mountpoint)?;
     let vfs = Vfs::new(Arc::clone(&workspace), vfs_options(plan))?;
@@ -164,7 +167,7 @@ fn mount(plan: &MountPlan, workspace: &Workspace, vfs: &Arc<Vfs>) -> Result<Moun
 
 /// A file on the store's filesystem to try passthrough with; never the catalog, whose locks would go with its closing.
 fn probe_file(path: &Path) -> Option<PathBuf> {
-    let made = OpenOptions::new().create(true).append(true).open(path);
+    let made = sys::open_to_append(path);
     made.inspect_err(|error| tracing::warn!(%error, "no passthrough: can't make {}", path.display())).ok()?;
     Some(path.to_owned())
 }

@@ -32,6 +32,8 @@ pub(super) struct MountPlan {
     pub(super) checkin: CheckinMode,
     pub(super) read_only: bool,
     pub(super) allow_other: bool,
+    /// Who is judged by the access rules instead of this user. The daemon inherits it with the environment.
+    pub(super) principal: Option<OsString>,
 }
 
 impl MountPlan {
@@ -57,6 +59,7 @@ impl MountPlan {
             checkin: args.checkin,
             read_only: args.read_only,
             allow_other: args.allow_other,
+            principal: context.principal.clone(),
         })
     }
 
@@ -161,6 +164,7 @@ mod tests {
             checkin: CheckinMode::Close,
             read_only: true,
             allow_other: false,
+            principal: None,
         };
         let arguments = std::iter::once("leasehold".into()).chain(plan.daemon_arguments());
         let Command::Mount(args) = Cli::try_parse_from(arguments).unwrap().command else {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::Transaction;
 
+use super::access::Editing;
 use super::deltas::{self, Delta, any_path_of, is_selected};
 use super::events::{self, EventKind, NewEvent};
 use super::head::{self, ChangeHead};
@@ -70,7 +71,9 @@ impl Catalog {
             let chosen = checking.choose()?;
             let (same, changed): (Vec<Delta>, Vec<Delta>) = chosen.into_iter().partition(Delta::is_nothing);
             let mut overwrites = Vec::new();
+            let editing = Editing::new(tx, actor)?;
             for delta in &changed {
+                check_access(&editing, delta)?;
                 if checking.check(delta)? {
                     overwrites.push(delta);
                 }
@@ -82,6 +85,15 @@ impl Catalog {
             checking.settle(same.iter().chain(&changed))?;
             Ok(report)
         })
+    }
+}
+
+/// Refuses what the actor may not change; what lies below a directory that moves, moves with it.
+fn check_access(editing: &Editing<'_>, delta: &Delta) -> Result<()> {
+    if delta.is_moved() {
+        editing.check_with_all_below(delta.artifact)
+    } else {
+        editing.check(delta.artifact)
     }
 }
 
@@ -266,9 +278,10 @@ impl CheckingIn<'_> {
 
     fn check_left_empty(&self, delta: &Delta, paths_before: &BTreeMap<Seq, ArtifactPath>) -> Result<()> {
         match self.head_children(delta.artifact)?.first() {
-            Some((_, place)) => {
+            Some((child, place)) => {
                 let dir = paths_before.get(&delta.artifact).cloned().unwrap_or_default();
-                let left = dir.join(place.name.clone());
+                let seen = Editing::new(self.tx, self.actor)?.sees(*child)?;
+                let left = if seen { dir.join(place.name.clone()).to_string() } else { "something".into() };
                 Err(CatalogError::Incomplete(format!(
                     "{dir} is removed, but {left} is still there; remove that as well, or `leasehold revert {dir}`"
                 )))

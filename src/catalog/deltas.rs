@@ -180,7 +180,7 @@ pub(super) fn any_path_of(conn: &Connection, checkout: CheckoutId, artifact: Seq
     Ok(path.unwrap_or_default())
 }
 
-fn head_place(conn: &Connection, artifact: Seq) -> Result<Option<Place>> {
+pub(super) fn head_place(conn: &Connection, artifact: Seq) -> Result<Option<Place>> {
     let sql = "SELECT parent, name FROM head WHERE artifact = ?1";
     one(conn, "read the head tree", sql, [artifact.0], view::place_at_row)
 }

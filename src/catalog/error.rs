@@ -136,6 +136,21 @@ pub enum CatalogError {
         /// The directory.
         artifact: Seq,
     },
+    /// The actor may not change an artifact.
+    #[error("no right to change it")]
+    Denied {
+        /// The artifact.
+        artifact: Seq,
+    },
+    /// Only an owner of what a glob covers may change its access rules.
+    #[error("only its owners may change its access rules")]
+    NotOwner {
+        /// The glob.
+        glob: String,
+    },
+    /// Nobody would own everything any more.
+    #[error("nobody would own everything any more")]
+    LastOwner,
     /// A check-in needs something that was not asked for.
     #[error("a check-in of this needs more: {0}")]
     Incomplete(String),

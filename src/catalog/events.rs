@@ -48,6 +48,14 @@ pub enum EventKind {
     Resolved,
     /// A holder was asked for what he has.
     Asked,
+    /// A principal got a role.
+    AccessGranted,
+    /// A principal lost a role.
+    AccessRevoked,
+    /// Paths were hidden from those who have no grant.
+    AccessRestricted,
+    /// Paths are everybody's again.
+    AccessUnrestricted,
 }
 
 impl EventKind {
@@ -69,6 +77,10 @@ impl EventKind {
             Self::Broken => "broken",
             Self::Resolved => "resolved",
             Self::Asked => "asked",
+            Self::AccessGranted => "access-granted",
+            Self::AccessRevoked => "access-revoked",
+            Self::AccessRestricted => "access-restricted",
+            Self::AccessUnrestricted => "access-unrestricted",
         }
     }
 }

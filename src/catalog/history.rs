@@ -96,8 +96,10 @@ impl Catalog {
     }
 
     /// The artifact that a path of the head tree names, or the last one that it named.
-    pub fn artifact_at(&self, path: &ArtifactPath) -> Result<Option<KnownArtifact>> {
-        self.read(|conn| match find_artifact(conn, path)? {
+    ///
+    /// A path that is `hidden` from who asks is looked for as one that never was, no faster and no slower.
+    pub fn artifact_at(&self, path: &ArtifactPath, hidden: bool) -> Result<Option<KnownArtifact>> {
+        self.read(|conn| match find_artifact(conn, path, hidden)? {
             Some(artifact) => known(conn, artifact).map(Some),
             None => Ok(None),
         })
@@ -118,9 +120,21 @@ impl Catalog {
     /// The newest `limit` changes (none: all), newest first; `under` a path only those that touched what is or was there, across
     /// renames.
     pub fn log(&self, under: Option<&ArtifactPath>, limit: Option<usize>) -> Result<Vec<ChangeRecord>> {
+        self.log_seen(under, limit, false, &mut |_| true)
+    }
+
+    /// As [`Self::log`], of what somebody may see; changes of which he may see nothing are left out. A path that is
+    /// `hidden` from him is worked on as one that never was.
+    pub fn log_seen(
+        &self,
+        under: Option<&ArtifactPath>,
+        limit: Option<usize>,
+        hidden: bool,
+        sees: &mut dyn FnMut(&ChangeRecordItem) -> bool,
+    ) -> Result<Vec<ChangeRecord>> {
         self.read(|conn| {
             let filter = match under {
-                Some(path) if !path.is_root() => Some(LogFilter::new(conn, path)?),
+                Some(path) if !path.is_root() => Some(LogFilter::new(conn, path, hidden)?),
                 _ => None,
             };
             let mut records = Vec::new();
@@ -132,7 +146,8 @@ impl Catalog {
                 if let Some(filter) = &filter {
                     record.items.retain(|item| filter.passes(item));
                 }
-                if filter.is_none() || !record.items.is_empty() {
+                record.items.retain(&mut *sees);
+                if !record.items.is_empty() {
                     records.push(record);
                 }
             }
@@ -255,11 +270,15 @@ pub(super) fn last_place(conn: &Connection, artifact: Seq) -> Result<Option<Plac
 }
 
 /// Walks a path of the head tree; from the first name that is gone on, the last artifacts that had the names.
-fn find_artifact(conn: &Connection, path: &ArtifactPath) -> Result<Option<Seq>> {
+fn find_artifact(conn: &Connection, path: &ArtifactPath, hidden: bool) -> Result<Option<Seq>> {
     let mut at = Seq::ROOT;
-    for name in path.names() {
+    for (number, name) in (1..).zip(path.names()) {
         let place = Place { parent: at, name: name.clone() };
         let now = view::head_at(conn, &place)?.map(|head| head.artifact);
+        if hidden && number == path.names().len() {
+            // Past names are searched only for what isn't there now: so they are searched here, too.
+            return last_at(conn, &place).map(|_| None);
+        }
         match now.map_or_else(|| last_at(conn, &place), |artifact| Ok(Some(artifact)))? {
             Some(artifact) => at = artifact,
             None => return Ok(None),
@@ -285,9 +304,9 @@ struct LogFilter {
 }
 
 impl LogFilter {
-    fn new(conn: &Connection, path: &ArtifactPath) -> Result<Self> {
+    fn new(conn: &Connection, path: &ArtifactPath, hidden: bool) -> Result<Self> {
         let mut artifacts = BTreeSet::new();
-        if let Some(top) = find_artifact(conn, path)? {
+        if let Some(top) = find_artifact(conn, path, hidden)? {
             let sql = "WITH RECURSIVE below (artifact) AS (
                   SELECT ?1 UNION SELECT h.artifact FROM head h JOIN below ON h.parent = below.artifact)
                 SELECT artifact FROM below";

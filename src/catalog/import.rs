@@ -1,6 +1,7 @@
 //! Import: many files become one change, without drafts.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use rusqlite::Transaction;
 
@@ -13,8 +14,8 @@ use super::view::{self, execute, one};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
 use crate::ids::Ids;
 use crate::model::{
-    ArtifactId, ArtifactPath, Attrs, ChangeNumber, CheckoutId, Content, Entry, Holder, Ino, Instant, Kind,
-    Seq, Timestamp, VersionInfo, VersionNumber,
+    ArtifactId, ArtifactPath, Attrs, ChangeNumber, CheckoutId, Content, Entry, Holder, Identity, Ino,
+    Instant, Kind, Seq, Timestamp, VersionInfo, VersionNumber,
 };
 
 /// The mode of directories that an import needs and does not have itself.
@@ -103,6 +104,8 @@ impl<'a> Import<'a> {
             now,
             take_from_writers: false,
             owner: (0, 0),
+            // Who may import what is the engine's to know.
+            identity: Arc::new(Identity::root()),
             granted: std::cell::Cell::default(),
         };
         Ok(Self {

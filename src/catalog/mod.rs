@@ -7,6 +7,7 @@
 //! Performance: a [`Durability::Grouped`] commit survives the death of the process and costs no sync; what a power
 //! cut may take of it is bounded by calling [`Catalog::sync`] each second. A [`Durability::Full`] commit syncs.
 
+mod access;
 mod archive;
 mod checkin;
 mod checkouts;
@@ -38,11 +39,13 @@ mod tests;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
+pub use access::{AccessRecords, GrantRecord, RestrictionRecord};
 pub use archive::{ArchivedCatalog, ArchivedFile};
 pub use checkin::{CheckIn, CheckedIn, CheckedItem};
 pub use checkouts::{MountRow, Mounting};
@@ -66,8 +69,10 @@ pub use stamps::StampRow;
 pub use unsynced::UnsyncedSave;
 
 use crate::model::{
-    ArtifactId, Attrs, CheckoutId, Entry, Holder, Ino, Instant, Kind, Layer, LeaseRequest, Name, Seq,
+    ArtifactId, Attrs, CheckoutId, Entry, Holder, Identity, Ino, Instant, Kind, Layer, LeaseRequest, Name,
+    Seq,
 };
+use crate::sys;
 use error::doing;
 use turns::Turns;
 
@@ -111,6 +116,8 @@ pub struct Actor {
     pub take_from_writers: bool,
     /// The user and group that files of the head tree belong to in this checkout.
     pub owner: (u32, u32),
+    /// Who is judged by the access rules.
+    pub identity: Arc<Identity>,
     /// Whether a lease on an artifact of the head tree was granted since: it has to survive a power cut.
     pub(crate) granted: std::cell::Cell<bool>,
 }
@@ -173,8 +180,10 @@ impl std::fmt::Debug for Catalog {
 impl Catalog {
     /// Makes a catalog that holds an empty root directory of this identity; fails where the file is there already.
     pub fn create(path: &Path, root: Attrs, id: ArtifactId) -> Result<Self> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
-        let mut conn = connect(path, flags)?;
+        // SQLite gives the log and the shared memory the database's mode (os_unix.c, `findCreateFileMode`).
+        let made = sys::create_private(path);
+        made.map_err(|source| CatalogError::File { doing: "create", path: path.to_owned(), source })?;
+        let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         conn.pragma_update(None, "page_size", PAGE_BYTES).map_err(doing("set the page size"))?;
         conn.pragma_update(None, "journal_mode", "WAL").map_err(doing("switch to WAL"))?;
         schema::migrate(&mut conn)?;

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::error::{CatalogError, doing};
 
 /// The migrations, oldest first.
-const MIGRATIONS: &[&str] = &[FIRST, UNSYNCED_SAVES, COLLECTOR, SHARING, ADMISSION];
+const MIGRATIONS: &[&str] = &[FIRST, UNSYNCED_SAVES, COLLECTOR, SHARING, ADMISSION, ACCESS];
 
 const FIRST: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -313,6 +313,26 @@ CREATE TABLE event_2 (
 INSERT INTO event_2 (seq, at, kind, artifact, holder, detail) SELECT seq, at, kind, artifact, holder, detail FROM event;
 DROP TABLE event;
 ALTER TABLE event_2 RENAME TO event;
+";
+
+/// Who may see and change what. `access` counts the changes of these tables: mounts compare it.
+const ACCESS: &str = "
+CREATE TABLE access_grant (
+  principal  TEXT NOT NULL,
+  glob       TEXT NOT NULL,
+  role       TEXT NOT NULL,
+  granted_by TEXT NOT NULL,
+  at         INTEGER NOT NULL,
+  PRIMARY KEY (principal, glob)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE access_restriction (
+  glob          TEXT PRIMARY KEY,
+  restricted_by TEXT NOT NULL,
+  at            INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+INSERT INTO meta VALUES ('access', 0);
 ";
 
 /// Whether a database was ever made a catalog.

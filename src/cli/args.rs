@@ -1,10 +1,12 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{parse_duration_ms, parse_size_bytes};
+use crate::model::{AccessGlob, Principal, Role};
 
 /// Which workspace. Where a command has subcommands, before or after their names.
 #[derive(Debug, Clone, Default, Args)]
@@ -55,6 +57,9 @@ pub struct InitArgs {
     /// Import what lies in DIR as change 1
     #[arg(long, value_name = "DIR")]
     pub from: Option<PathBuf>,
+    /// Let the members of GROUP share the workspace: all that is made in it is the group's to read and write
+    #[arg(long, value_name = "GROUP")]
+    pub shared: Option<String>,
     /// The form of the output.
     #[command(flatten)]
     pub format: FormatArgs,
@@ -352,6 +357,84 @@ pub struct LeasesArgs {
     /// The form of the output.
     #[command(flatten)]
     pub format: FormatArgs,
+}
+
+/// The arguments of `access`.
+#[derive(Debug, Args)]
+pub struct AccessArgs {
+    /// What to do with the rules.
+    #[command(subcommand)]
+    pub action: AccessAction,
+    /// Which workspace.
+    #[command(flatten)]
+    pub workspace: WorkspaceArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The subcommands of `access`.
+#[derive(Debug, Subcommand)]
+pub enum AccessAction {
+    /// Show your role and the rules that you may know of, or with PATH those that cover it
+    List(AccessListArgs),
+    /// Give a role where a glob covers: viewer (see and read), editor (write, check in, lease) or owner (grant, restrict)
+    Grant(AccessGrantArgs),
+    /// Take roles away, on GLOB or on all that you own
+    Revoke(AccessRevokeArgs),
+    /// Hide what a glob covers from all who have no role there
+    Restrict(AccessRestrictArgs),
+}
+
+/// The arguments of `access list`.
+#[derive(Debug, Args)]
+pub struct AccessListArgs {
+    /// The file or directory
+    pub path: Option<PathBuf>,
+}
+
+/// The arguments of `access grant`.
+#[derive(Debug, Args)]
+pub struct AccessGrantArgs {
+    /// The name of a user, or * for everybody
+    #[arg(value_parser = parse_text::<Principal>)]
+    pub principal: Principal,
+    /// viewer, editor or owner
+    #[arg(value_parser = parse_text::<Role>)]
+    pub role: Role,
+    /// Where, such as 'media/**'
+    #[arg(value_parser = parse_glob)]
+    pub glob: AccessGlob,
+}
+
+/// The arguments of `access revoke`.
+#[derive(Debug, Args)]
+pub struct AccessRevokeArgs {
+    /// The name of a user, or * for everybody
+    #[arg(value_parser = parse_text::<Principal>)]
+    pub principal: Principal,
+    /// Where, as it was granted
+    #[arg(value_parser = parse_glob)]
+    pub glob: Option<AccessGlob>,
+}
+
+/// The arguments of `access restrict`.
+#[derive(Debug, Args)]
+pub struct AccessRestrictArgs {
+    /// Where, such as 'hr/**'
+    #[arg(value_parser = parse_glob)]
+    pub glob: AccessGlob,
+    /// Take the restriction back
+    #[arg(long)]
+    pub undo: bool,
+}
+
+fn parse_text<T: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: T::Err| error.to_string())
+}
+
+fn parse_glob(text: &str) -> Result<AccessGlob, String> {
+    AccessGlob::new(text).map_err(|error| error.to_string())
 }
 
 /// The arguments of `recovered`.

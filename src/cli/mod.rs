@@ -106,6 +106,12 @@ pub enum Command {
     /// A lease is on an artifact, on something of which the machine has one (host:NAME), or on any key of the form
     /// KIND:ID, to which its users give a meaning. An intent tells others what somebody means to work on.
     Lease(LeaseArgs),
+    /// Show or change who may see and change what
+    ///
+    /// Globs are those of config.toml, from the root of the workspace, and cover what lies below what they match. What
+    /// nobody has restricted may be read and written by everybody. Judged is the user who runs a command or mount, or whom
+    /// LEASEHOLD_PRINCIPAL names, which only root and owners of everything may set.
+    Access(AccessArgs),
     /// List or fetch bytes that were written and are in no draft
     Recovered(RecoveredArgs),
     /// Remove stored bytes that nothing needs any more

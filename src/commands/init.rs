@@ -30,7 +30,10 @@ pub(super) fn run(args: &InitArgs, context: &Context, out: &mut dyn Write) -> Re
     // What can't be done is found out before anything is made.
     from.as_deref().map(check_readable).transpose()?;
     let source = from.map(|dir| context.holder(None, None).map(|author| (dir, author))).transpose()?;
-    let workspace = Workspace::init(&root, &context.environment)?;
+    let workspace = match &args.shared {
+        Some(group) => Workspace::init_shared(&root, group, &context.environment)?,
+        None => Workspace::init(&root, &context.environment)?,
+    };
     let report = source.map(|(dir, author)| import(&workspace, dir, author)).transpose()?;
     let HostPathForm { path: workspace, path_hex: workspace_hex } = HostPathForm::of(workspace.root());
     let not_imported = count_others(&root, args.from.as_ref().map(|dir| context.cwd.join(dir)).as_deref());

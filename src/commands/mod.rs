@@ -9,6 +9,7 @@ pub mod output;
 pub mod place;
 pub mod remote;
 
+mod access;
 mod add;
 mod backup;
 mod cat;
@@ -63,6 +64,7 @@ pub fn run(command: &Command, context: &Context, out: &mut dyn Write) -> Result<
         Command::Restore(args) => restore::run(args, context, out),
         Command::Leases(args) => leases::run(args, context, out),
         Command::Lease(args) => lease::run(args, context, out),
+        Command::Access(args) => access::run(args, context, out),
         Command::Recovered(args) => recovered::run(args, context, out),
         Command::Gc(args) => gc::run(args, context, out),
         Command::Fsck(args) => fsck::run(args, context, out),

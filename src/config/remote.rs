@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -11,6 +11,7 @@ use toml::Spanned;
 
 use super::{ConfigError, Source};
 use crate::model::DownloadPolicy;
+use crate::sys;
 
 /// How long a token may be.
 const TOKEN_BYTES: u64 = 4096;
@@ -88,21 +89,24 @@ fn policy(source: &Source<'_>, name: &Spanned<String>) -> Result<DownloadPolicy,
         .ok_or_else(|| source.remote(name.span().start, "\"policy\" is \"all\", \"toplevel\" or \"minimal\""))
 }
 
-/// Reads the token from a file that nobody but its owner may read.
+/// Reads the token from a file that nobody but its owner may read, or in a shared workspace the group as well.
 fn token(source: &Source<'_>, named: &Spanned<PathBuf>) -> Result<String, ConfigError> {
-    let path = source.path.parent().unwrap_or(Path::new("")).join(named.get_ref());
-    read_token(&path).map_err(|problem| source.remote(named.span().start, problem))
+    let dir = source.path.parent().unwrap_or(Path::new(""));
+    let path = dir.join(named.get_ref());
+    read_token(&path, sys::sharing_group(dir)).map_err(|problem| source.remote(named.span().start, problem))
 }
 
-fn read_token(path: &Path) -> Result<String, &'static str> {
+fn read_token(path: &Path, group: Option<u32>) -> Result<String, &'static str> {
     const OF_OTHERS: u32 = 0o077;
+    const READ_BY_GROUP: u32 = 0o040;
     let unreadable = |_| "\"token_file\" can't be read";
     let file = File::open(path).map_err(unreadable)?;
     let metadata = file.metadata().map_err(unreadable)?;
     if !metadata.is_file() {
         return Err("\"token_file\" is not a regular file");
     }
-    if metadata.permissions().mode() & OF_OTHERS != 0 {
+    let of_others = if group == Some(metadata.gid()) { OF_OTHERS & !READ_BY_GROUP } else { OF_OTHERS };
+    if metadata.permissions().mode() & of_others != 0 {
         return Err("\"token_file\" is open to others than its owner; chmod 600 it");
     }
     let mut bytes = Vec::new();

@@ -221,3 +221,19 @@ fn a_remote_store_that_cannot_be_used_is_refused_without_its_values() {
         assert!(!message.contains("sesame"), "{text}: {message}");
     }
 }
+
+/// In a workspace that a group shares the group may read the token, and nobody may write it but its owner.
+#[test]
+fn a_group_that_shares_the_workspace_may_read_the_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, token) = (dir.path().join("config.toml"), dir.path().join("token"));
+    fs::write(&token, "sesame").unwrap();
+    let text = "[remote]\nurl = 'https://example.org'\ntoken_file = 'token'";
+    let reads = |mode| {
+        fs::set_permissions(&token, fs::Permissions::from_mode(mode)).unwrap();
+        Config::parse(&config, text).is_ok()
+    };
+    assert_eq!([0o600, 0o640, 0o644].map(reads), [true, false, false]);
+    crate::sys::share_dir_with(dir.path(), crate::sys::effective_ids().1).unwrap();
+    assert_eq!([0o600, 0o640, 0o660, 0o644].map(reads), [true, true, false, false]);
+}

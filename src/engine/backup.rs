@@ -297,7 +297,7 @@ pub fn restore_backup(
     }
     let archive = Archive::open(fs::canonicalize(source).map_err(file_error("find", source))?)?;
     let store = archive.store_to_read(env)?;
-    init::make(root, env, |layout| {
+    init::make(root, None, env, |layout| {
         let catalog = restore_catalog(&archive, layout)?;
         let blobs = DiskStore::create(&layout.objects(), &layout.staging(), &Archive::parts(env))?;
         let files = catalog.take_archived_files().map_err(in_catalog(&archive.catalog()))?;

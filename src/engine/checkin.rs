@@ -1,5 +1,5 @@
 use super::history::changed_item;
-use super::{CheckInReport, CheckInRequest, EngineError, Result, Sealed, Workspace};
+use super::{Access, CheckInReport, CheckInRequest, EngineError, Result, Sealed, Workspace};
 use crate::catalog::{Actor, CatalogError, CheckIn, CheckedIn, DraftInfo};
 use crate::model::{ArtifactPath, CheckoutId, Content, Ino, Timestamp};
 
@@ -9,8 +9,13 @@ impl Workspace {
     /// Returns what the command is told, and what the mounted tree has to know.
     pub fn check_in(&self, actor: &Actor, request: &CheckInRequest) -> Result<(CheckInReport, CheckedIn)> {
         self.promote_settled(actor)?;
-        let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
-        self.check_paths(actor.checkout, &drafts, &request.paths)?;
+        let access = self.access(actor.checkout)?;
+        let drafts = access.drafts()?;
+        check_paths(&access, &drafts, &request.paths)?;
+        let Some(paths) = access.narrowed(&drafts, &request.paths)? else {
+            return Ok((CheckInReport::default(), CheckedIn::default()));
+        };
+        let request = &CheckInRequest { paths, ..request.clone() };
         let selected: Vec<&DraftInfo> =
             drafts.iter().filter(|draft| selects(&request.paths, draft)).collect();
         self.publish_drafts(actor, &selected, &request.busy)?;
@@ -94,8 +99,11 @@ impl Workspace {
         under: &[ArtifactPath],
     ) -> Result<Vec<ArtifactPath>> {
         let mut paths = Vec::new();
-        let ever = Timestamp(i64::MAX);
+        let (access, ever) = (self.access(checkout)?, Timestamp(i64::MAX));
         for artifact in self.in_catalog(self.catalog().settled_provisional(checkout, ever))? {
+            if !access.sees(artifact)? {
+                continue;
+            }
             paths.extend(self.in_catalog(self.catalog().path_of(checkout, artifact))?);
         }
         paths.retain(|path| under.is_empty() || under.iter().any(|wanted| path.is_within(wanted)));
@@ -105,26 +113,20 @@ impl Workspace {
 
     /// Refuses a path that names neither a draft of a checkout nor anything else.
     pub fn refuse_unknown(&self, checkout: CheckoutId, path: &ArtifactPath) -> Result<()> {
-        let drafts = self.in_catalog(self.catalog().drafts(checkout))?;
-        self.check_paths(checkout, &drafts, std::slice::from_ref(path))
+        let access = self.access(checkout)?;
+        check_paths(&access, &access.drafts()?, std::slice::from_ref(path))
     }
+}
 
-    /// Refuses paths that name neither a draft nor anything else.
-    pub(super) fn check_paths(
-        &self,
-        checkout: CheckoutId,
-        drafts: &[DraftInfo],
-        paths: &[ArtifactPath],
-    ) -> Result<()> {
-        for path in paths {
-            let names_draft = drafts.iter().any(|draft| selects(std::slice::from_ref(path), draft));
-            let is_there = || self.in_catalog(self.catalog().resolve(checkout, path));
-            if !names_draft && is_there()?.is_none() {
-                return Err(EngineError::NotFound(path.clone()));
-            }
+/// Refuses paths that name neither a draft nor anything else, as far as may be seen.
+pub(super) fn check_paths(access: &Access<'_>, drafts: &[DraftInfo], paths: &[ArtifactPath]) -> Result<()> {
+    for path in paths {
+        // A directory may be visible as part of a draft's former path only.
+        if !drafts.iter().any(|draft| selects(std::slice::from_ref(path), draft)) {
+            access.entry(path)?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 pub(super) fn sealed_save(actor: &Actor, draft: &DraftInfo, file: &str) -> Sealed {

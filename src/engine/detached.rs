@@ -3,7 +3,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::checkin::{sealed_save, selects};
+use super::checkin::{check_paths, sealed_save, selects};
 use super::files::file_error;
 use super::publish::copy_open_file;
 use super::{
@@ -41,8 +41,9 @@ impl CheckoutOps for Detached {
     }
 
     fn checkout(&self, paths: &[ArtifactPath]) -> Result<Vec<Lease>> {
+        let access = self.workspace.access(self.checkout)?;
         let entries: Vec<Seq> =
-            paths.iter().map(|path| Ok(self.entry(path)?.artifact)).collect::<Result<_>>()?;
+            paths.iter().map(|path| Ok(access.entry_to_change(path)?.artifact)).collect::<Result<_>>()?;
         let taken = self.workspace.catalog().acquire_whole(&self.actor(), &entries);
         let leases = taken.map_err(|error| self.refusal(first(paths), error))?;
         self.workspace.wake();
@@ -72,7 +73,7 @@ impl CheckoutOps for Detached {
     }
 
     fn add(&self, path: &ArtifactPath) -> Result<()> {
-        let entry = self.entry(path)?;
+        let entry = self.workspace.access(self.checkout)?.entry_to_change(path)?;
         if !entry.kind.is_versioned() {
             return Err(EngineError::Refused(format!(
                 "{path}: a FIFO or socket has no versions; it stays scratch"
@@ -90,10 +91,6 @@ impl CheckoutOps for Detached {
 impl Detached {
     fn actor(&self) -> Actor {
         self.workspace.actor(self.checkout, &self.holder, self.ttl_ms, sys::effective_ids())
-    }
-
-    fn entry(&self, path: &ArtifactPath) -> Result<Entry> {
-        self.workspace.entry_at(self.checkout, path)
     }
 
     fn refusal(&self, path: &ArtifactPath, error: crate::catalog::CatalogError) -> EngineError {
@@ -118,30 +115,30 @@ fn first(paths: &[ArtifactPath]) -> &ArtifactPath {
 }
 
 impl Workspace {
-    pub(super) fn entry_at(&self, checkout: CheckoutId, path: &ArtifactPath) -> Result<Entry> {
-        let entry = self.in_catalog(self.catalog().resolve(checkout, path))?;
-        entry.ok_or_else(|| EngineError::NotFound(path.clone()))
-    }
-
-    /// Where a path would be; its directory must be there.
+    /// Where a path would be; its directory must be there, and something may be made in it.
     fn place_for(&self, checkout: CheckoutId, path: &ArtifactPath) -> Result<Place> {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(EngineError::Refused(format!(
                 "{path}: the root directory can't be replaced; name something in it"
             )));
         };
-        let dir = self.entry_at(checkout, &above)?;
+        let access = self.access(checkout)?;
+        let dir = access.entry(&above)?;
         if dir.kind != Kind::Directory {
             return Err(EngineError::Refused(format!("{above}: not a directory; name one that is there")));
         }
+        access.check_new(path)?;
         Ok(Place { parent: dir.artifact, name: name.clone() })
     }
 
     /// Drops the drafts at and below some paths (none: all), after keeping their bytes as recovery copies, and releases
     /// the leases. Nobody may be writing to them.
     pub fn revert(&self, actor: &Actor, paths: &[ArtifactPath], reason: &str) -> Result<RevertReport> {
-        let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
-        self.check_paths(actor.checkout, &drafts, paths)?;
+        let access = self.access(actor.checkout)?;
+        let drafts = access.drafts()?;
+        check_paths(&access, &drafts, paths)?;
+        let Some(paths) = access.narrowed(&drafts, paths)? else { return Ok(RevertReport::default()) };
+        let paths = paths.as_slice();
         let contents = self.in_catalog(self.catalog().revertible(actor, paths))?;
         let mut recovered = Vec::new();
         for (artifact, content) in &contents {
@@ -207,7 +204,7 @@ impl Workspace {
 
     /// Keeps the draft of a path under another name, as a new artifact; the path shows the head tree again.
     pub fn save_as(&self, actor: &Actor, path: &ArtifactPath, new: &ArtifactPath) -> Result<()> {
-        let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
+        let drafts = self.access(actor.checkout)?.drafts()?;
         let draft = drafts.iter().find(|draft| draft.path == *path && draft.drafted);
         let draft = draft.ok_or_else(|| {
             EngineError::Refused(format!("{path}: has no draft to save; to copy a version use cp"))
@@ -238,8 +235,9 @@ impl Workspace {
     /// Brings the saves under a path into the store.
     fn settle_drafts(&self, actor: &Actor, under: &ArtifactPath) -> Result<SettleReport> {
         let under = std::slice::from_ref(under);
-        let drafts = self.in_catalog(self.catalog().drafts(actor.checkout))?;
-        self.check_paths(actor.checkout, &drafts, under)?;
+        let access = self.access(actor.checkout)?;
+        let drafts = access.drafts()?;
+        check_paths(&access, &drafts, under)?;
         let sealed = drafts.iter().filter(|draft| selects(under, draft)).filter_map(|draft| {
             let Content::Staged(file) = &draft.content else { return None };
             Some((draft, sealed_save(actor, draft, file)))
@@ -261,7 +259,10 @@ impl Workspace {
             )));
         }
         match self.in_catalog(self.catalog().resolve(actor.checkout, path))? {
-            Some(entry) => self.restore_onto(actor, path, &entry, &version),
+            Some(_) => {
+                let entry = self.access(actor.checkout)?.entry_to_change(path)?;
+                self.restore_onto(actor, path, &entry, &version)
+            }
             None => self.restore_gone(actor, path, &version),
         }?;
         self.wake();

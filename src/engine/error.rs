@@ -2,7 +2,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use crate::catalog::CatalogError;
-use crate::model::{ArtifactPath, Lease, VersionNumber};
+use crate::model::{ArtifactPath, Lease, Principal, VersionNumber};
 
 /// Why the engine refused or failed.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +56,14 @@ pub enum EngineError {
     /// There is no such path in the checkout.
     #[error("{0}: no such file in this checkout")]
     NotFound(ArtifactPath),
+    /// It may be seen, and not changed.
+    #[error("{path}: you ({principal}) have no right to change it")]
+    Denied {
+        /// The object.
+        path: ArtifactPath,
+        /// Who asked.
+        principal: Principal,
+    },
     /// The request can't be carried out as it stands.
     #[error("{0}")]
     Refused(String),
@@ -118,6 +126,9 @@ impl EngineError {
                 Some("wait until he has saved, or end that with `leasehold lease resolve`".to_owned())
             }
             Self::NotFound(_) => Some("check its spelling".to_owned()),
+            Self::Denied { .. } => {
+                Some("ask one of its owners, whom `leasehold access list PATH` names, to grant you the role editor".to_owned())
+            }
             Self::Catalog { source, .. } => source.remedy().map(str::to_owned),
             Self::Blobs(source) | Self::NotStored { source, .. } => source.remedy().map(str::to_owned),
             Self::NotAWorkspace(_) => Some("`leasehold init` makes one".to_owned()),

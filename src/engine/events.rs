@@ -11,9 +11,18 @@ pub struct NamedEvent {
     pub key: Option<ResourceKey>,
     /// Where the artifact is now: in the head tree, or in the checkout of the event's holder.
     pub path: Option<ArtifactPath>,
+    /// Whether it is on what may not be seen: then nothing but its number is told.
+    pub hidden: bool,
 }
 
 impl NamedEvent {
+    fn of_hidden(event: Event) -> Self {
+        let Event { seq, at, .. } = event;
+        let (kind, detail) = (String::new(), String::new());
+        let event = Event { seq, at, kind, artifact: None, holder: None, detail, lease: None };
+        Self { event, key: None, path: None, hidden: true }
+    }
+
     /// What it is about, in words; the event's own where nothing has a name.
     pub fn object(&self) -> String {
         match (&self.path, &self.key) {
@@ -27,8 +36,13 @@ impl NamedEvent {
 impl Workspace {
     /// Up to `limit` events whose number is above `after`, oldest first.
     pub fn events(&self, after: i64, limit: usize) -> Result<Vec<NamedEvent>> {
+        let access = self.access(CheckoutId(0))?;
         let events = self.in_catalog(self.catalog().events(after, limit))?;
-        events.into_iter().map(|event| self.name_event(event)).collect()
+        let name = |event: Event| match access.sees_event(&event)? {
+            true => self.name_event(event),
+            false => Ok(NamedEvent::of_hidden(event)),
+        };
+        events.into_iter().map(name).collect()
     }
 
     /// What others did after an event to what a holder has, oldest first: broken, resolved or asked for.
@@ -55,7 +69,9 @@ impl Workspace {
 
     fn name_event(&self, event: Event) -> Result<NamedEvent> {
         let key = event.lease.as_ref().map(|lease| lease.key.clone());
-        let Some(artifact) = event.artifact else { return Ok(NamedEvent { event, key, path: None }) };
+        let Some(artifact) = event.artifact else {
+            return Ok(NamedEvent { event, key, path: None, hidden: false });
+        };
         let id = self.in_catalog(self.catalog().artifact_id(artifact))?;
         let checkout = match &event.holder {
             Some(holder) => self.checkout_or_head(holder)?,
@@ -63,6 +79,6 @@ impl Workspace {
         };
         let path = self.in_catalog(self.catalog().any_path_of(checkout, artifact))?;
         let path = Some(path).filter(|path| !path.is_root() || artifact == Seq::ROOT);
-        Ok(NamedEvent { event, key: key.or(id.map(ResourceKey::Artifact)), path })
+        Ok(NamedEvent { event, key: key.or(id.map(ResourceKey::Artifact)), path, hidden: false })
     }
 }

@@ -18,9 +18,14 @@ pub(super) fn sync_dir(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(file_error("sync", dir))
 }
 
-/// Makes a directory that only its owner may enter.
+/// Makes a directory that only its owner may enter, wherever it is.
 pub(super) fn make_private_dir(dir: &Path) -> Result<()> {
     DirBuilder::new().mode(0o700).create(dir).map_err(file_error("create", dir))
+}
+
+/// Makes a directory of a workspace: its owner's alone, or the group's if the workspace is shared.
+pub(super) fn make_inner_dir(dir: &Path) -> Result<()> {
+    sys::make_dirs(dir, 0o700).map_err(file_error("create", dir))
 }
 
 /// Removes a file; one that is gone is fine.

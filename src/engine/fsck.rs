@@ -124,8 +124,13 @@ impl Workspace {
             report.healed.push(digest);
             return Ok(());
         }
-        let users = users.iter().map(|user| self.lost_use(user)).collect::<Result<_>>()?;
-        report.lost.push(Lost { digest, reason: reason(&error), users });
+        let mut named = Vec::new();
+        for user in users {
+            if self.may_name(user)? {
+                named.push(self.lost_use(user)?);
+            }
+        }
+        report.lost.push(Lost { digest, reason: reason(&error), users: named });
         Ok(())
     }
 
@@ -140,6 +145,15 @@ impl Workspace {
         };
         let (stored, _) = self.blobs().put(&mut bytes)?;
         Ok(stored == *digest)
+    }
+
+    /// Whether a reference may be named to who asked: that its bytes are lost is told in any case.
+    fn may_name(&self, reference: &Reference) -> Result<bool> {
+        match *reference {
+            Reference::Version { artifact, .. } => self.access(CheckoutId(0))?.sees(artifact),
+            Reference::Draft { artifact, checkout } => self.access(checkout)?.sees(artifact),
+            Reference::Manifest => Ok(true),
+        }
     }
 
     fn lost_use(&self, reference: &Reference) -> Result<LostUse> {
@@ -188,6 +202,10 @@ impl Workspace {
         let mut problems = self.in_catalog(self.catalog().check_integrity())?;
         for (checkout, holder) in self.in_catalog(self.catalog().checkouts())? {
             for (artifact, file) in self.missing_files(checkout)? {
+                if !self.access(checkout)?.sees(artifact)? {
+                    problems.push(format!("a draft of {holder} is lost: {} is gone", file.display()));
+                    continue;
+                }
                 let path = self.in_catalog(self.catalog().any_path_of(checkout, artifact))?;
                 problems.push(format!("{path}: the draft of {holder} is lost: {} is gone", file.display()));
             }

@@ -2,12 +2,26 @@ use std::io::Read;
 
 use super::{Action, ChangedItem, EngineError, LogEntry, LoggedItem, Result, Workspace};
 use crate::catalog::{ChangeRecord, ChangeRecordItem};
-use crate::model::{ArtifactPath, Content, VersionInfo, VersionNumber};
+use crate::model::{ArtifactPath, CheckoutId, Content, VersionInfo, VersionNumber};
 
 impl Workspace {
     /// The newest `limit` changes (none: all), newest first; of one path, those that touched what is or was there, across renames.
     pub fn log(&self, under: Option<&ArtifactPath>, limit: Option<usize>) -> Result<Vec<LogEntry>> {
-        let records = self.in_catalog(self.catalog().log(under, limit))?;
+        let access = self.access(CheckoutId(0))?;
+        let hidden = under.is_some_and(|path| !access.sees_path(path));
+        // The catalog's errors are what the closure can fail with; others it keeps.
+        let mut failed = None;
+        let mut sees = |item: &ChangeRecordItem| match access.sees_item(item) {
+            Ok(seen) => seen,
+            Err(error) => {
+                failed = Some(error);
+                false
+            }
+        };
+        let records = self.in_catalog(self.catalog().log_seen(under, limit, hidden, &mut sees))?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
         if let Some(path) = under.filter(|path| records.is_empty() && !path.is_root()) {
             return Err(EngineError::NotFound(path.clone()));
         }
@@ -32,8 +46,13 @@ impl Workspace {
         path: &ArtifactPath,
         number: Option<VersionNumber>,
     ) -> Result<VersionInfo> {
-        let known = self.in_catalog(self.catalog().artifact_at(path))?;
-        let known = known.ok_or_else(|| EngineError::NotFound(path.clone()))?;
+        let access = self.access(CheckoutId(0))?;
+        let known = self.in_catalog(self.catalog().artifact_at(path, !access.sees_path(path)))?;
+        let not_found = || EngineError::NotFound(path.clone());
+        let known = known.ok_or_else(not_found)?;
+        if !access.sees(known.artifact)? {
+            return Err(not_found());
+        }
         let newest = known.newest.ok_or_else(|| EngineError::NotFound(path.clone()))?;
         let number = number.unwrap_or(newest);
         let version = self.in_catalog(self.catalog().version(known.artifact, number))?;

@@ -9,7 +9,9 @@ use super::files::file_error;
 use super::{EngineError, Layout, Result, Workspace};
 use crate::blobs::{BlobError, Stamp};
 use crate::catalog::{ImportItem, Importing};
-use crate::model::{ArtifactPath, ChangeNumber, Content, Digest, Holder, Kind, Name, NameGlobs, Timestamp};
+use crate::model::{
+    ArtifactPath, ChangeNumber, CheckoutId, Content, Digest, Holder, Kind, Name, NameGlobs, Timestamp,
+};
 
 /// Lock files: they say who edits a document now, and nothing to anybody later.
 const LOCK_FILES: [&str; 9] = [
@@ -74,6 +76,7 @@ impl Workspace {
             walk.source(source, request)?;
         }
         let Walk { found, mut skipped, .. } = walk;
+        self.check_import(&request.into, found.keys())?;
         let _work = self.begin_work()?;
         let stored = self.store_files(&found, progress)?;
         let mut report = ImportReport::default();
@@ -91,6 +94,25 @@ impl Workspace {
         report.skipped = skipped;
         report.change = self.commit_import(request, &items)?;
         Ok(report)
+    }
+
+    /// Refuses paths where the principal may make nothing, or may not change what is there.
+    fn check_import<'a>(
+        &self,
+        into: &'a ArtifactPath,
+        paths: impl Iterator<Item = &'a ArtifactPath>,
+    ) -> Result<()> {
+        let access = self.access(CheckoutId(0))?;
+        if access.is_free() {
+            return Ok(());
+        }
+        std::iter::once(into).filter(|into| !into.is_root()).chain(paths).try_for_each(|path| {
+            access.check_new(path)?;
+            match self.in_catalog(self.catalog().resolve(CheckoutId(0), path))? {
+                Some(entry) if !access.edits(entry.artifact)? => Err(access.denied(path)),
+                _ => Ok(()),
+            }
+        })
     }
 
     fn commit_import(&self, request: &ImportRequest, items: &[ImportItem]) -> Result<Option<ChangeNumber>> {

@@ -3,6 +3,7 @@
 //! It joins the catalog with the store: bytes reach the store before the catalog names them, and what a crash leaves
 //! between the two is found again by the names of files in `staging/` ([`StagingName`]).
 
+mod access;
 mod backup;
 mod checkin;
 mod collect;
@@ -36,6 +37,7 @@ mod workspace;
 #[cfg(test)]
 mod tests;
 
+pub use access::{Access, AccessReport, Revoked};
 pub use backup::{CopyProgress, CopyReport, restore_backup};
 pub use collect::{CollectReport, CollectRequest, Tally};
 pub use detached::Detached;
@@ -58,6 +60,7 @@ pub use watch::Watch;
 pub use workspace::{Environment, Workspace};
 
 pub use crate::catalog::{
-    Admission, Ask, Conflict, Event, EventLease, Granted, Intent, LeaseFilter, Unsaved, Unshared,
+    AccessRecords, Admission, Ask, Conflict, Event, EventLease, GrantRecord, Granted, Intent, LeaseFilter,
+    RestrictionRecord, Unsaved, Unshared,
 };
 pub use crate::model::RecoveryCopy;

@@ -58,7 +58,7 @@ pub struct CheckInRequest {
 }
 
 /// What a check-in did.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CheckInReport {
     /// The new change; none where every selected draft was the same as its base.
     pub change: Option<ChangeNumber>,

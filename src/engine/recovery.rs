@@ -56,15 +56,23 @@ impl Workspace {
         Ok(copy)
     }
 
-    /// Every recovery copy, oldest first.
+    /// Every recovery copy of what may be seen, oldest first.
     pub fn recovered(&self) -> Result<Vec<RecoveryCopy>> {
-        self.in_catalog(self.catalog().recoveries())
+        let access = self.access(CheckoutId(0))?;
+        let mut copies = Vec::new();
+        for copy in self.in_catalog(self.catalog().recoveries())? {
+            if access.sees_copy(&copy)? {
+                copies.push(copy);
+            }
+        }
+        Ok(copies)
     }
 
     /// The file with the bytes of a recovery copy.
     pub fn recovered_file(&self, id: &str) -> Result<PathBuf> {
+        let seen = self.recovered()?.iter().any(|copy| copy.id == id);
         let file = self.in_catalog(self.catalog().recovery_file(id))?;
-        let file = file.ok_or_else(|| {
+        let file = file.filter(|_| seen).ok_or_else(|| {
             EngineError::Refused(format!("{id:?}: no such recovery copy; `leasehold recovered` lists them"))
         })?;
         Ok(self.layout().recovered().join(file))

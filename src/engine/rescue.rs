@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::access::identity_of_process;
 use super::files::{check_filesystem, file_error, sync_dir};
 use super::init::root_attrs;
 use super::manifest::{Manifest, is_manifest, read_manifest};
@@ -126,6 +127,11 @@ fn build(path: &Path, workspace: ArtifactId, changes: &Changes, env: &Environmen
     let in_catalog = |source| EngineError::Catalog { file: path.to_owned(), source };
     let now = env.clock.now();
     let catalog = Catalog::create(path, root_attrs(now), workspace).map_err(in_catalog)?;
+    // The access rules are not in manifests. Where others share the files, all is hidden from them until somebody says
+    // what they may see.
+    let owner = identity_of_process(path)?.principal;
+    let is_shared = path.parent().is_some_and(sys::is_shared_dir);
+    catalog.begin_access(&owner, now.wall, is_shared).map_err(in_catalog)?;
     for (digest, manifest) in changes.values() {
         let mut change = manifest.change.clone();
         change.next_number += NUMBERS_UNKNOWN;

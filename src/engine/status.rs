@@ -1,3 +1,4 @@
+use super::checkin::check_paths;
 use super::{Action, DraftStatus, RecoveryCopy, Result, StatusReport, Workspace};
 use crate::catalog::{Ask, DraftInfo, Event, LeaseFilter};
 use crate::model::{ArtifactPath, CheckoutId, Holder};
@@ -12,10 +13,11 @@ impl Workspace {
         holder: &Holder,
         under: &ArtifactPath,
     ) -> Result<StatusReport> {
-        let drafts = self.in_catalog(self.catalog().drafts(checkout))?;
+        let access = self.access(checkout)?;
+        let drafts = access.drafts()?;
         let leases = self.leases_under(under)?;
         if leases.is_empty() {
-            self.check_paths(checkout, &drafts, std::slice::from_ref(under))?;
+            check_paths(&access, &drafts, std::slice::from_ref(under))?;
         }
         let change = self.in_catalog(self.catalog().head_change())?;
         Ok(StatusReport {
@@ -41,7 +43,11 @@ impl Workspace {
         under: &ArtifactPath,
     ) -> Result<Vec<String>> {
         let mut lines = Vec::new();
+        let access = self.access(checkout)?;
         for event in self.in_catalog(self.catalog().problems(holder))? {
+            if !access.sees_event(&event)? {
+                continue;
+            }
             let path = match event.artifact {
                 Some(artifact) => self.in_catalog(self.catalog().any_path_of(checkout, artifact))?,
                 None => ArtifactPath::root(),

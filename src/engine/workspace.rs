@@ -1,8 +1,9 @@
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::access::identity_of_process;
 use super::files::{check_filesystem, file_error};
 use super::remote::RemoteStore;
 use super::stamps::CatalogStamps;
@@ -12,7 +13,7 @@ use crate::catalog::{Actor, Catalog, CatalogError};
 use crate::clock::Clock;
 use crate::config::{Config, Policy, UnresolvedWriter};
 use crate::ids::Ids;
-use crate::model::{ArtifactPath, CheckoutId, Holder, Instant, Seq, VersionNumber};
+use crate::model::{ArtifactPath, CheckoutId, Holder, Identity, Instant, Seq, VersionNumber};
 use crate::sys;
 
 /// How long a change of the store in a mount may wait for other processes: an application may be waiting for it.
@@ -42,6 +43,7 @@ pub struct Workspace {
     blobs: Arc<DiskStore>,
     remote: Option<RemoteStore>,
     archived: bool,
+    identity: Arc<Identity>,
     env: Environment,
 }
 
@@ -57,7 +59,20 @@ impl Workspace {
     /// One that was killed leaves no workspace, and can be repeated. Fails with `WorkspaceExists`, and with `Refused`
     /// on a network filesystem.
     pub fn init(root: &Path, env: &Environment) -> Result<Self> {
-        init::init(root, env)?;
+        init::init(root, None, env)?;
+        Self::open(root, env)
+    }
+
+    /// As [`Self::init`], for a workspace that the members of a group share: whatever any of them makes in it, under
+    /// whatever umask, the others may use.
+    pub fn init_shared(root: &Path, group: &str, env: &Environment) -> Result<Self> {
+        let gid = sys::group_id(group).map_err(file_error("look for the group of", root))?;
+        let gid = gid.ok_or_else(|| {
+            EngineError::Refused(format!(
+                "{group:?}: no such group; `getent group` lists those that there are"
+            ))
+        })?;
+        init::init(root, Some(gid), env)?;
         Self::open(root, env)
     }
 
@@ -102,13 +117,23 @@ impl Workspace {
             .map(|remote| RemoteStore::open(remote, &blobs, spool, &env.clock))
             .transpose()
             .map_err(|error| bad_remote(&layout, error))?;
-        Ok(Self { layout, policy, catalog, blobs, remote, archived, env: env.clone() })
+        let identity = Arc::new(identity_of_process(&layout.catalog())?);
+        Ok(Self { layout, policy, catalog, blobs, remote, archived, identity, env: env.clone() })
     }
 
     /// The same workspace, whose store fails as `faults` says; for tests.
     pub fn with_store_faults(self, faults: Arc<dyn Faults>) -> Self {
         let blobs = Arc::into_inner(self.blobs).expect("BUG: faults are for a store that nobody else has");
         Self { blobs: Arc::new(blobs.with_faults(faults)), ..self }
+    }
+
+    pub(super) fn with_identity(self, identity: Arc<Identity>) -> Self {
+        Self { identity, ..self }
+    }
+
+    /// Who is judged by the access rules.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// The workspace's directory, absolute and without symlinks.
@@ -188,6 +213,7 @@ impl Workspace {
             now: self.now(),
             take_from_writers: self.policy.unresolved_writer == UnresolvedWriter::Take,
             owner,
+            identity: self.identity.clone(),
             granted: std::cell::Cell::default(),
         }
     }
@@ -196,8 +222,7 @@ impl Workspace {
     /// failure is only logged.
     pub fn wake(&self) {
         let path = self.layout.wake();
-        let touched = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        if let Err(error) = touched.and_then(|mut file| file.write_all(b"\n")) {
+        if let Err(error) = sys::open_to_write(&path).and_then(|mut file| file.write_all(b"\n")) {
             tracing::warn!(path = %path.display(), %error, "can't wake other mounts");
         }
     }
@@ -213,7 +238,12 @@ impl Workspace {
         let refused = |path: &ArtifactPath, text: &str| EngineError::Refused(format!("{path}: {text}"));
         match error {
             CatalogError::Held { artifact, lease } | CatalogError::LeaseLost { artifact, lease } => {
-                EngineError::Held { path: of(artifact), lease }
+                // Of what may not be seen, such as something below a directory, neither name nor holder is told.
+                let seen = self.access(checkout.unwrap_or(CheckoutId(0)));
+                match seen.and_then(|access| access.sees(artifact)) {
+                    Ok(true) => EngineError::Held { path: of(artifact), lease },
+                    _ => EngineError::Held { path: path.clone(), lease: None },
+                }
             }
             CatalogError::Quarantined { artifact, lease } => {
                 EngineError::Quarantined { path: of(artifact), lease }
@@ -227,6 +257,17 @@ impl Workspace {
             CatalogError::NotDirectory => {
                 refused(path, "is, or lies in, a file where a directory is needed; name a directory")
             }
+            CatalogError::Denied { artifact } => {
+                EngineError::Denied { path: of(artifact), principal: self.identity.principal.clone() }
+            }
+            CatalogError::NotOwner { glob } => EngineError::Refused(format!(
+                "{glob}: only its owners may change its access rules; you ({}) are none",
+                self.identity.principal
+            )),
+            CatalogError::LastOwner => EngineError::Refused(format!(
+                "{}: nobody would own everything any more; grant somebody else the role owner on ** first",
+                self.root().display()
+            )),
             CatalogError::Unpublished { artifact } => {
                 refused(&of(artifact), "its last save is not in the store yet; try again")
             }

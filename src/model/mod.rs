@@ -1,5 +1,6 @@
 //! Values and pure rules: what Leasehold talks about, without I/O, clock, lock or log.
 
+mod access;
 mod attrs;
 mod content;
 mod digest;
@@ -13,6 +14,9 @@ mod name;
 mod recovery;
 mod scratch;
 
+pub use access::{
+    AccessGlob, AccessRules, Grant, Identity, ParsePrincipalError, ParseRoleError, Principal, Rights, Role,
+};
 pub use attrs::{Attrs, Kind, Timestamp};
 pub use content::{Content, Entry, Layer, Scratch, VersionInfo};
 pub use digest::{Digest, ParseDigestError};

@@ -7,8 +7,12 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::check;
+use super::shared::{share_dir, share_file};
 
 pub use libc::{ENXIO, FALLOC_FL_KEEP_SIZE as FALLOC_KEEP_SIZE};
+
+/// The mode of a file that nobody but its owner may use.
+const PRIVATE_MODE: u32 = 0o600;
 
 /// Sizes and free space of a filesystem (statvfs(3)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,14 +139,19 @@ pub fn open_file_at(dir: &File, name: &OsStr) -> io::Result<File> {
 
 /// Creates `name` in `dir` for reading and writing, with `mode`; fails with `AlreadyExists` if the name is taken.
 pub fn create_file_at(dir: &File, name: &OsStr, mode: u32) -> io::Result<File> {
-    open_at_raw(dir.as_raw_fd(), name, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW, mode)
+    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+    let file = open_at_raw(dir.as_raw_fd(), name, flags, mode)?;
+    share_file(&dir.metadata()?, &file, mode)?;
+    Ok(file)
 }
 
 /// Creates a file without a name on the filesystem of `dir`, for reading and writing (open(2), `O_TMPFILE`).
 ///
 /// [`name_at`] gives it its name; it is gone if nobody does. See [`lacks_unnamed_files`].
 pub fn create_unnamed_at(dir: &File, mode: u32) -> io::Result<File> {
-    open_at_raw(dir.as_raw_fd(), OsStr::new("."), libc::O_RDWR | libc::O_TMPFILE, mode)
+    let file = open_at_raw(dir.as_raw_fd(), OsStr::new("."), libc::O_RDWR | libc::O_TMPFILE, mode)?;
+    share_file(&dir.metadata()?, &file, mode)?;
+    Ok(file)
 }
 
 /// Whether an error says that the filesystem knows no files without names.
@@ -180,9 +189,10 @@ pub fn is_unreadable(error: &io::Error) -> bool {
 
 /// Makes the directory `name` in `dir` (mkdirat(2)).
 pub fn make_dir_at(dir: &File, name: &OsStr, mode: u32) -> io::Result<()> {
-    let name = c_string(name)?;
+    let text = c_string(name)?;
     // SAFETY: the descriptor is open and the name ends in NUL.
-    check(unsafe { libc::mkdirat(dir.as_raw_fd(), name.as_ptr(), mode) }).map(drop)
+    check(unsafe { libc::mkdirat(dir.as_raw_fd(), text.as_ptr(), mode) })?;
+    share_dir(&path_of_open(dir).join(name), mode)
 }
 
 /// Renames, replacing a file of the new name (renameat(2)).
@@ -256,9 +266,13 @@ pub(super) fn c_string(name: &OsStr) -> io::Result<CString> {
     CString::new(name.as_bytes()).map_err(io::Error::from)
 }
 
-/// Makes a file that only its owner may read and write, and opens it for both; fails where the name is taken.
+/// Makes a file that only its owner may read and write, and opens it for both; fails where the name is taken. In a
+/// directory that is shared with a group ([`super::is_shared`]) the file is so, too.
 pub fn create_private(path: &Path) -> io::Result<File> {
-    File::options().read(true).write(true).create_new(true).mode(0o600).open(path)
+    let file = File::options().read(true).write(true).create_new(true).mode(PRIVATE_MODE).open(path)?;
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    share_file(&dir.metadata()?, &file, PRIVATE_MODE)?;
+    Ok(file)
 }
 
 /// Makes a file without a name on the filesystem of a directory, open for reading and writing (open(2), `O_TMPFILE`).

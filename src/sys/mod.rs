@@ -10,6 +10,7 @@ mod names;
 mod paths;
 mod process;
 mod records;
+mod shared;
 mod signals;
 mod time;
 
@@ -22,6 +23,7 @@ pub use names::*;
 pub use paths::*;
 pub use process::*;
 pub use records::*;
+pub use shared::*;
 pub use signals::*;
 pub use time::*;
 

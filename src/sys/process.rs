@@ -49,8 +49,22 @@ pub fn this_process() -> io::Result<ProcessKey> {
 }
 
 /// Whether that very process still runs.
+///
+/// `/proc` may be mounted so that it hides other users' processes (proc(5), `hidepid`): one that is there, and of which
+/// nothing else can be known, counts as alive.
 pub fn is_alive(key: ProcessKey) -> bool {
-    process(key.pid).is_ok_and(|present| present == key)
+    match fs::read(format!("/proc/{}/stat", key.pid)) {
+        Ok(stat) => parse_stat(key.pid, &String::from_utf8_lossy(&stat)).is_ok_and(|present| present == key),
+        Err(_) => is_another_users(key.pid),
+    }
+}
+
+/// Whether a process is there and can't be signalled, since it is another user's (kill(2), `EPERM`).
+fn is_another_users(pid: u32) -> bool {
+    let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
+    // SAFETY: signal 0 sends nothing; it only checks.
+    let result = unsafe { libc::kill(pid, 0) };
+    result == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
 }
 
 /// How often the table of locks is read: locks that come and go meanwhile can hide one that stays, since it is read in

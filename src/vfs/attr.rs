@@ -37,11 +37,15 @@ impl Vfs {
             let state = node.lock();
             (attr_from(node.ino, &state), state.artifact)
         };
+        let mode = self.shown_mode(artifact, attr.attrs.mode)?;
+        let attr = NodeAttr { attrs: Attrs { mode, ..attr.attrs }, ..attr };
         if attr.kind != Kind::Directory {
             return Ok(attr);
         }
         let (time, directories) = self.workspace.catalog().dir_facts(self.checkout, artifact)?;
-        let attr = NodeAttr { nlink: attr.nlink.saturating_add(directories), ..attr };
+        // Where some may be hidden, the number of directories is nobody's to know: 1 says that it is not counted.
+        let nlink = if self.is_limited() { 1 } else { attr.nlink.saturating_add(directories) };
+        let attr = NodeAttr { nlink, ..attr };
         let Some(mtime) = time else { return Ok(attr) };
         let ctime = attr.attrs.ctime.max(mtime);
         Ok(NodeAttr { attrs: Attrs { mtime, ctime, ..attr.attrs }, ..attr })
@@ -65,6 +69,7 @@ impl Vfs {
     ) -> Result<NodeAttr> {
         self.refuse_if_read_only()?;
         let node = self.node_for(ino, handle)?;
+        if handle.is_some() { self.check_open_edit(&node) } else { self.check_node_edit(&node) }?;
         self.check_setattr(caller, &node, change, handle.is_some())?;
         if let Some(size) = change.size {
             self.set_size(caller, &node, size, handle.is_some())?;
@@ -190,6 +195,7 @@ impl Vfs {
             return Ok(());
         }
         self.refuse_if_read_only()?;
+        self.check_node_edit(&node)?;
         let (artifact, leased) = {
             let state = node.lock();
             (state.artifact, state.scratch == Scratch::No)

@@ -105,6 +105,7 @@ impl From<CatalogError> for VfsError {
             CatalogError::Stale { base, head, .. } => Self::Stale { base, head },
             CatalogError::LeaseLost { .. } | CatalogError::Fenced { .. } => Self::LeaseLost,
             CatalogError::NotFound => Self::NotFound,
+            CatalogError::Denied { .. } => Self::Denied,
             CatalogError::Exists => Self::Exists,
             CatalogError::NotEmpty => Self::NotEmpty,
             CatalogError::IsDirectory => Self::IsDirectory,

@@ -23,8 +23,12 @@ impl Vfs {
     /// Opens a file.
     pub fn open(&self, caller: &Caller, ino: Ino, request: &OpenRequest) -> Result<Opened> {
         let node = self.node(ino)?;
+        self.check_node_seen(&node)?;
         if request.read {
             self.check_access(caller, &node, READ)?;
+        }
+        if request.write || request.truncate {
+            self.check_node_edit(&node)?;
         }
         if request.write {
             self.check_access(caller, &node, WRITE)?;
@@ -412,6 +416,7 @@ impl Vfs {
     fn prepare_write(&self, node: &Arc<Node>) -> Result<bool> {
         let fate = node.lock_idle().fate;
         if fate == Fate::Named {
+            self.check_open_edit(node)?;
             match self.lease_for_write(node) {
                 Ok(()) => {}
                 Err(error @ (VfsError::Held { .. } | VfsError::Stale { .. } | VfsError::LeaseLost)) => {
@@ -565,6 +570,7 @@ impl Vfs {
             return Err(VfsError::NotDirectory);
         }
         self.check_access(caller, &node, READ)?;
+        self.check_node_seen(&node)?;
         let changed = std::mem::replace(&mut node.lock().listing_changed, false);
         Ok((Handle(0), !changed))
     }

@@ -3,6 +3,7 @@
 //! Names are read from the catalog each time: the kernel caches them, and nothing here can be stale. What is kept in
 //! memory is what only this mount knows: nodes with open handles and unsaved bytes, and leases as last seen.
 
+mod access;
 mod attr;
 mod error;
 mod handles;
@@ -206,6 +207,7 @@ pub struct Vfs {
     publisher: Arc<publisher::Queue>,
     trash: powercut::Trash,
     follower: sync::Follower,
+    access: access::Following,
     owed: sync::Owed,
     synced_boot_ms: AtomicI64,
     /// The artifacts whose unsaved bytes the catalog knows of.
@@ -242,6 +244,7 @@ impl Vfs {
             source,
         })?;
         let follower = sync::Follower::new(&workspace)?;
+        let access = access::Following::new(&workspace)?;
         let vfs = Arc::new(Self {
             checkout,
             options,
@@ -257,6 +260,7 @@ impl Vfs {
             publisher: Arc::default(),
             trash: powercut::Trash::default(),
             follower,
+            access,
             owed: sync::Owed::default(),
             synced_boot_ms: AtomicI64::new(0),
             noted_writers: Mutex::default(),

@@ -32,7 +32,7 @@ impl Vfs {
     /// Finds what a name stands for, and counts one reference of the kernel's.
     pub fn lookup(&self, caller: &Caller, parent: Ino, name: &OsStr) -> Result<NodeAttr> {
         let place = self.place(caller, parent, name)?;
-        let entry = self.workspace.catalog().lookup(self.checkout, &place)?.ok_or(VfsError::NotFound)?;
+        let entry = self.seen_at(&place)?.ok_or(VfsError::NotFound)?;
         let node = self.node_of(&entry);
         node.count_lookup();
         self.attr_of(&node)
@@ -119,7 +119,7 @@ impl Vfs {
     }
 
     /// A name that is to be changed, after the checks that every change needs.
-    fn place_to_change(&self, caller: &Caller, parent: Ino, name: &OsStr) -> Result<Place> {
+    pub(super) fn place_to_change(&self, caller: &Caller, parent: Ino, name: &OsStr) -> Result<Place> {
         self.refuse_if_read_only()?;
         let place = self.place(caller, parent, name)?;
         let dir = self.directory(parent)?;
@@ -182,7 +182,7 @@ impl Vfs {
         mode: u32,
         exclusive: bool,
     ) -> Result<Arc<Node>> {
-        let place = self.place_to_change(caller, parent, name)?;
+        let place = self.place_to_make(caller, parent, name)?;
         let dir = self.directory(parent)?;
         let (attrs, in_scratch) = {
             let dir = dir.lock();
@@ -252,7 +252,7 @@ impl Vfs {
 
     /// Removes a name that is no directory.
     pub fn unlink(&self, caller: &Caller, parent: Ino, name: &OsStr) -> Result<()> {
-        let place = self.place_to_change(caller, parent, name)?;
+        let place = self.place_to_take(caller, parent, name)?;
         let catalog = self.workspace.catalog();
         self.check_seen(caller, catalog.lookup(self.checkout, &place)?.as_ref())?;
         let gone = catalog.unlink(&self.actor(), &place)?;
@@ -262,7 +262,7 @@ impl Vfs {
 
     /// Removes an empty directory.
     pub fn rmdir(&self, caller: &Caller, parent: Ino, name: &OsStr) -> Result<()> {
-        let place = self.place_to_change(caller, parent, name)?;
+        let place = self.place_to_take(caller, parent, name)?;
         let gone = self.workspace.catalog().rmdir(&self.actor(), &place)?;
         self.after_removal(&gone);
         Ok(())
@@ -294,11 +294,13 @@ impl Vfs {
         (new_parent, new_name): (Ino, &OsStr),
         mode: RenameMode,
     ) -> Result<()> {
-        let from = self.place_to_change(caller, parent, name)?;
-        let to = self.place_to_change(caller, new_parent, new_name)?;
+        let from = self.place_to_take(caller, parent, name)?;
+        let to = self.place_to_make(caller, new_parent, new_name)?;
         let catalog = self.workspace.catalog();
         let source = catalog.lookup(self.checkout, &from)?.ok_or(VfsError::NotFound)?;
         let target = catalog.lookup(self.checkout, &to)?;
+        self.check_moved(&source, &to)?;
+        target.iter().try_for_each(|target| self.check_moved(target, &from))?;
         let unseen = self.check_seen_at(caller, &to, target.as_ref(), Some(source.artifact))?;
         let to_class = self.class_under(&source, new_parent, &to)?;
         if to_class != Scratch::No || mode == RenameMode::Exchange {
@@ -474,7 +476,10 @@ impl Vfs {
         }
         let mut from = Seq(after.saturating_sub(FIRST_COOKIE).cast_signed());
         loop {
-            let batch = self.workspace.catalog().children(self.checkout, artifact, from, LISTING_BATCH)?;
+            let mut batch =
+                self.workspace.catalog().children(self.checkout, artifact, from, LISTING_BATCH)?;
+            let next = batch.last().filter(|_| batch.len() == LISTING_BATCH).map(|last| last.artifact);
+            self.retain_seen(artifact, &mut batch)?;
             for child in &batch {
                 let cookie = child.artifact.0.unsigned_abs() + FIRST_COOKIE;
                 let entry =
@@ -483,9 +488,9 @@ impl Vfs {
                     return Ok(());
                 }
             }
-            match batch.last() {
-                Some(last) if batch.len() == LISTING_BATCH => from = last.artifact,
-                _ => return Ok(()),
+            match next {
+                Some(last) => from = last,
+                None => return Ok(()),
             }
         }
     }

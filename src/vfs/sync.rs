@@ -102,6 +102,7 @@ impl Vfs {
         if position.data_version == data_version {
             return Ok(());
         }
+        self.follow_access()?;
         let items = catalog.changes_since(position.change)?;
         let change = items.iter().map(|item| item.change).max().unwrap_or(position.change);
         self.apply_changes(&items)?;
@@ -168,7 +169,7 @@ impl Vfs {
     }
 
     /// Lets the kernel forget what it knows of a name, and of the listing of its directory.
-    fn tell_name(&self, parent: Ino, name: &Name) {
+    pub(super) fn tell_name(&self, parent: Ino, name: &Name) {
         if let Some(dir) = self.nodes.get(parent) {
             dir.lock().listing_changed = true;
         }

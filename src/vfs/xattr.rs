@@ -60,6 +60,7 @@ impl Vfs {
             return Err(VfsError::NoAttribute);
         }
         let node = self.node(ino)?;
+        self.check_node_seen(&node)?;
         let facts = facts_of(&node);
         let value = if LEASE.contains(&name) {
             self.lease_attribute(name, &facts)?
@@ -149,6 +150,7 @@ impl Vfs {
     /// Lists attributes, each name with a NUL byte behind it.
     pub fn listxattr(&self, ino: Ino) -> Result<Vec<u8>> {
         let node = self.node(ino)?;
+        self.check_node_seen(&node)?;
         let facts = facts_of(&node);
         let mut names: Vec<&str> = Vec::new();
         let policy = self.workspace.policy().list_xattrs;

@@ -26,3 +26,4 @@ mod sharing;
 mod store;
 mod tidy;
 mod tidy_source;
+mod users;

@@ -3,6 +3,7 @@
 //! This file is the harness. What it mounts it unmounts, whichever way a test ends, and it ends only daemons that it
 //! started, by their number and start time.
 
+mod access;
 mod commands;
 mod crash;
 mod directories;
@@ -79,6 +80,11 @@ impl Ran {
 
 /// Runs the program; one that hangs is ended and counts as failed.
 pub fn run(dir: &Path, args: &[impl AsRef<OsStr>]) -> Ran {
+    run_as(dir, None, args)
+}
+
+/// As [`run`], judged by the access rules as somebody else, if one is named.
+pub fn run_as(dir: &Path, principal: Option<&str>, args: &[impl AsRef<OsStr>]) -> Ran {
     let output = Command::new("timeout")
         .args(["-k", "5", "60"])
         .arg(program())
@@ -86,6 +92,8 @@ pub fn run(dir: &Path, args: &[impl AsRef<OsStr>]) -> Ran {
         .current_dir(dir)
         .env_remove("LEASEHOLD_WORKSPACE")
         .env_remove("LEASEHOLD_CHECKOUT")
+        .env_remove("LEASEHOLD_PRINCIPAL")
+        .envs(principal.map(|principal| ("LEASEHOLD_PRINCIPAL", principal)))
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -205,6 +213,16 @@ impl Workspace {
     }
 
     pub fn try_mount(&self, user: &str, options: &[&str]) -> Result<Mount, Ran> {
+        self.try_mount_as(user, None, options)
+    }
+
+    /// Mounts the checkout `USER@desk` for USER, whom the access rules judge.
+    pub fn mount_judged(&self, user: &str) -> Mount {
+        self.try_mount_as(user, Some(user), &[])
+            .unwrap_or_else(|ran| panic!("{user} can't mount: {}", ran.stderr))
+    }
+
+    fn try_mount_as(&self, user: &str, principal: Option<&str>, options: &[&str]) -> Result<Mount, Ran> {
         let at = self.mountpoint(user);
         let mut args = vec!["mount".into(), self.root().into_os_string(), at.clone().into_os_string()];
         args.extend(
@@ -213,7 +231,7 @@ impl Workspace {
                 .chain(options.iter().copied())
                 .map(OsString::from),
         );
-        let ran = run(self.dir.path(), &args);
+        let ran = run_as(self.dir.path(), principal, &args);
         if ran.status != 0 {
             return Err(ran);
         }

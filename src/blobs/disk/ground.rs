@@ -1,10 +1,10 @@
 //! The directories that a change of the store stands on: opened for each change, and proven to be where their names say.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{DirBuilder, File, Metadata};
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -124,8 +124,7 @@ impl DiskStore {
     }
 
     fn make_objects(&self) -> Result<File, BlobError> {
-        let make =
-            || DirBuilder::new().recursive(true).mode(self.parts.settings.dir_mode).create(&self.objects);
+        let make = || sys::make_dirs(&self.objects, self.parts.settings.dir_mode);
         self.steps.make_objects(make).map_err(BlobError::io("create", &self.objects))?;
         sys::open_dir(&self.objects).map_err(BlobError::open_dir(&self.objects))
     }

@@ -30,9 +30,9 @@ pub use sweep::Stored;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -72,11 +72,7 @@ impl DiskStore {
     /// Makes the two directories where they are missing, durably, and opens the store.
     pub fn create(objects: &Path, staging: &Path, parts: &DiskParts) -> Result<Self, BlobError> {
         for dir in [objects, staging] {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(parts.settings.dir_mode)
-                .create(dir)
-                .map_err(BlobError::io("create", dir))?;
+            sys::make_dirs(dir, parts.settings.dir_mode).map_err(BlobError::io("create", dir))?;
             let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let synced = File::open(parent).and_then(|parent| parent.sync_all());
             synced.map_err(BlobError::io("sync", parent))?;
@@ -94,6 +90,8 @@ impl DiskStore {
                 staging: staging.to_owned(),
             });
         }
+        let found = objects_dir.metadata().map_err(BlobError::io("stat", objects))?;
+        let parts = if sys::is_shared(&found) { &parts.clone().shared() } else { parts };
         Self::new(objects.to_owned(), Staging::Beside(staging.to_owned()), parts)
     }
 

@@ -4,6 +4,7 @@ use super::Stamps;
 use crate::blobs::Coordination;
 use crate::clock::Clock;
 use crate::ids::Ids;
+use crate::sys;
 
 /// What a successful put promises about a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,6 +40,16 @@ impl Default for DiskSettings {
             coordination: Coordination::default(),
             lock_wait_ms: 120_000,
         }
+    }
+}
+
+impl DiskParts {
+    /// The same for a store whose directories are shared with a group. Its blobs may be written by the group: who puts
+    /// the same bytes again gives them a fresh mtime, and only who may write a file may do that (utimensat(2)).
+    pub(super) fn shared(mut self) -> Self {
+        self.settings.blob_mode = sys::with_group(self.settings.blob_mode);
+        self.settings.dir_mode = sys::with_group(self.settings.dir_mode);
+        self
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, Transaction};
 
+use super::super::access::Editing;
 use super::super::events::{EventKind, append_of_lease};
 use super::super::rows::lease_row;
 use super::super::view::{self, many};
@@ -92,7 +93,8 @@ impl Catalog {
     /// Takes or renews the leases of some artifacts, all or none; of a directory with all that lies below it.
     pub fn acquire_whole(&self, actor: &Actor, artifacts: &[Seq]) -> Result<Vec<Lease>> {
         self.write(Durability::Full, |tx| {
-            artifacts.iter().map(|artifact| take_whole(tx, actor, *artifact)).collect()
+            let editing = Editing::new(tx, actor)?;
+            artifacts.iter().map(|artifact| take_whole(tx, actor, &editing, *artifact)).collect()
         })
     }
 
@@ -145,6 +147,7 @@ struct Admitting<'a> {
     tx: &'a Transaction<'a>,
     actor: &'a Actor,
     request: &'a AdmissionRequest,
+    editing: Editing<'a>,
     intents: Vec<Intent>,
     blockers: Vec<Blocker>,
     warnings: Vec<Blocker>,
@@ -154,7 +157,8 @@ impl<'a> Admitting<'a> {
     fn new(tx: &'a Transaction<'a>, actor: &'a Actor, request: &'a AdmissionRequest) -> Result<Self> {
         let concerned = |want: &Want| want.artifact.is_some() || matches!(want.key, ResourceKey::Intent(_));
         let intents = if request.wants.iter().any(concerned) { intents::all(tx)? } else { Vec::new() };
-        Ok(Self { tx, actor, request, intents, blockers: Vec::new(), warnings: Vec::new() })
+        let editing = Editing::new(tx, actor)?;
+        Ok(Self { tx, actor, request, editing, intents, blockers: Vec::new(), warnings: Vec::new() })
     }
 
     /// Takes each resource and notes who is in the way; with anybody there the transaction is taken back.
@@ -188,7 +192,7 @@ impl<'a> Admitting<'a> {
                 let declaring = Declaring { checkout: actor.checkout, task: self.request.task.as_ref() };
                 intents::declare(self.tx, pattern, &declaring, &actor.request(), actor.now)
             }
-            (_, Some((artifact, _))) => take_whole(self.tx, actor, *artifact),
+            (_, Some((artifact, _))) => take_whole(self.tx, actor, &self.editing, *artifact),
             (key, None) => grant(self.tx, key, None, &actor.request(), actor.now),
         }
     }
@@ -239,11 +243,17 @@ impl<'a> Admitting<'a> {
 }
 
 /// Takes the lease of a file, or that of a directory with all that lies below it.
-fn take_whole(tx: &Transaction<'_>, actor: &Actor, artifact: Seq) -> Result<Lease> {
+fn take_whole(tx: &Transaction<'_>, actor: &Actor, editing: &Editing<'_>, artifact: Seq) -> Result<Lease> {
     let entry = view::entry_of(tx, actor.checkout, artifact)?.ok_or(CatalogError::NotFound)?;
     match entry.kind {
-        Kind::Directory => take_subtree(tx, actor, artifact),
-        _ => take(tx, actor, artifact, None),
+        Kind::Directory => {
+            editing.check_with_all_below(artifact)?;
+            take_subtree(tx, actor, artifact)
+        }
+        _ => {
+            editing.check(artifact)?;
+            take(tx, actor, artifact, None)
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use rusqlite::{Connection, Row};
 
 use super::super::rows::{lease_row, name_at};
 use super::super::view::{self, many, one};
-use super::super::{Catalog, CatalogError, Result};
+use super::super::{Catalog, Result};
 use super::{LEASE_COLUMNS, has_living_writer};
 use crate::model::{
     ArtifactPath, CheckoutId, Generation, Holder, Instant, Lease, Name, ResourceKey, Seq, Standing,
@@ -131,20 +131,5 @@ impl Listing<'_> {
             && self.writers.contains(&(artifact, lease.generation))
             && has_living_writer(self.conn, artifact, lease.generation, self.now)?;
         Ok(Standing { lease: Some(lease), has_writer }.is_quarantined(self.now))
-    }
-}
-
-impl Catalog {
-    /// The lease on a key that was refused for its ended writer or holder, as [`Catalog::leases`] lists it.
-    pub fn listed(&self, key: &ResourceKey, now: Instant) -> Result<Option<ListedLease>> {
-        let filter = LeaseFilter { key: Some(key.clone()), ..LeaseFilter::default() };
-        self.leases(&filter, now).map(|leases| leases.into_iter().next())
-    }
-}
-
-impl CatalogError {
-    /// Whether somebody else is in the way, or may be.
-    pub fn is_held(&self) -> bool {
-        matches!(self, Self::Held { .. } | Self::Quarantined { .. } | Self::Blocked(_))
     }
 }

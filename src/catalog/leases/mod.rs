@@ -18,6 +18,7 @@ pub use listing::{LeaseFilter, ListedLease};
 
 use rusqlite::{Connection, Transaction};
 
+use super::access::Editing;
 use super::error::doing;
 use super::events::{EventKind, append_of_lease};
 use super::rows::lease_row;
@@ -44,7 +45,12 @@ impl Catalog {
     /// whose name somebody else took after its reservation had ended.
     pub fn acquire(&self, actor: &Actor, artifacts: &[(Seq, Option<VersionNumber>)]) -> Result<Vec<Lease>> {
         self.write(Durability::Full, |tx| {
-            artifacts.iter().map(|(artifact, seen)| take_named(tx, actor, *artifact, *seen)).collect()
+            let editing = Editing::new(tx, actor)?;
+            let take = |(artifact, seen): &(Seq, Option<VersionNumber>)| {
+                editing.check(*artifact)?;
+                take_named(tx, actor, *artifact, *seen)
+            };
+            artifacts.iter().map(take).collect()
         })
     }
 

@@ -1,3 +1,4 @@
+mod access;
 mod checkins;
 mod dances;
 mod faults;

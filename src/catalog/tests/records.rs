@@ -41,14 +41,14 @@ fn a_deleted_path_still_has_its_log_and_versions() {
     ada.unlink("d/a");
     ada.rmdir("d");
     ada.commit();
-    let known = world.catalog.artifact_at(&path("d/a")).unwrap().unwrap();
+    let known = world.catalog.artifact_at(&path("d/a"), false).unwrap().unwrap();
     assert_eq!((known.head, known.newest), (None, Some(VersionNumber(1))));
     let version = world.catalog.version(known.artifact, VersionNumber(1)).unwrap().unwrap();
     assert_eq!(version.content, blob("a1"));
     let log = world.catalog.log(Some(&path("d/a")), None).unwrap();
     assert_eq!(log.iter().map(|record| record.number.0).collect::<Vec<_>>(), [2, 1]);
     assert_eq!(log[0].items[0].before, Some(path("d/a")));
-    assert!(world.catalog.artifact_at(&path("never")).unwrap().is_none());
+    assert!(world.catalog.artifact_at(&path("never"), false).unwrap().is_none());
 }
 
 #[test]

@@ -121,6 +121,7 @@ impl Person {
             now: self.world.clock.now(),
             take_from_writers: false,
             owner: (1, 1),
+            identity: Arc::new(crate::model::Identity::root()),
             granted: std::cell::Cell::default(),
         }
     }

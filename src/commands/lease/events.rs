@@ -28,7 +28,7 @@ pub(super) fn run(asked: &Asked<'_>, args: &LeaseEventsArgs, out: &mut dyn Write
     };
     loop {
         let events = workspace.events(after, BATCH)?;
-        for event in &events {
+        for event in events.iter().filter(|event| !event.hidden) {
             print(event, asked.args.format.json, out)?;
         }
         out.flush()?;

@@ -24,6 +24,8 @@ pub struct Context {
     pub workspace: Option<PathBuf>,
     /// `LEASEHOLD_CHECKOUT`, if it is set and not empty.
     pub checkout: Option<OsString>,
+    /// `LEASEHOLD_PRINCIPAL`, if it is set and not empty: who is judged by the access rules instead of this user.
+    pub principal: Option<OsString>,
     /// The mounts of this namespace.
     pub mounts: MountTable,
 }
@@ -41,6 +43,7 @@ impl Context {
             cwd: std::env::current_dir().map_err(here)?,
             workspace: variable("LEASEHOLD_WORKSPACE").map(PathBuf::from),
             checkout: variable("LEASEHOLD_CHECKOUT"),
+            principal: variable("LEASEHOLD_PRINCIPAL"),
             mounts: MountTable::read().map_err(table)?,
         })
     }
@@ -141,7 +144,14 @@ impl Context {
             }
             Err(source) => return Err(CommandError::File { doing: "open", path: absolute, source }),
         };
-        Ok(Workspace::open(&root, &self.environment)?)
+        self.judged(Workspace::open(&root, &self.environment)?)
+    }
+
+    /// Lets a workspace judge by the principal that the environment names, if it does.
+    pub fn judged(&self, workspace: Workspace) -> Result<Workspace> {
+        let Some(principal) = &self.principal else { return Ok(workspace) };
+        // What is no UTF-8 is no user's name, and is refused as such.
+        Ok(workspace.acting_as(&principal.to_string_lossy())?)
     }
 }
 
@@ -288,7 +298,7 @@ mod tests {
         std::fs::create_dir(root.join("plain")).unwrap();
         let cwd = root.join("plain");
         let mounts = MountTable::default();
-        let context = Context { environment, cwd, workspace: None, checkout: None, mounts };
+        let context = Context { environment, cwd, workspace: None, checkout: None, principal: None, mounts };
         Place { context, root, _dir: dir }
     }
 

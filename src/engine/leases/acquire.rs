@@ -160,6 +160,11 @@ impl Workspace {
     ) -> LeaseResult<Vec<Lease>> {
         validate_ttl(ttl_ms)?;
         let actor = self.lease_actor(CheckoutId(0), holder, ttl_ms);
+        for key in keys {
+            if !self.may_change(key, holder)? {
+                return Err(LeaseError::NotHeld { keys: vec![(key.clone(), None)] });
+            }
+        }
         let of_workspace = keys.iter().filter(|key| !matches!(key, ResourceKey::Host(_)));
         let timed: Vec<_> = of_workspace.map(|key| (key.clone(), actor.ttl_ms)).collect();
         let mut renewed = self.catalog().renew(&actor, &timed).map_err(|error| match error {
@@ -201,12 +206,14 @@ impl Workspace {
     fn want(&self, resource: &Resource, checkout: CheckoutId, actor: &Actor) -> LeaseResult<Want> {
         let (key, artifact) = match resource {
             Resource::Path(path) => {
-                let entry = self.in_catalog(self.catalog().resolve(checkout, path))?;
-                let entry = entry.ok_or_else(|| LeaseError::NotFound(path.to_string()))?;
+                let entry = match self.access(checkout)?.entry(path) {
+                    Err(EngineError::NotFound(path)) => Err(LeaseError::NotFound(path.to_string())),
+                    entry => Ok(entry?),
+                }?;
                 (ResourceKey::Artifact(entry.id), Some((entry.artifact, path.clone())))
             }
             Resource::Key(key @ ResourceKey::Artifact(id)) => {
-                let artifact = self.in_catalog(self.catalog().artifact_by_id(*id))?;
+                let artifact = self.seen_artifact(*id, &actor.holder)?;
                 let artifact = artifact.ok_or_else(|| LeaseError::NotFound(key.to_string()))?;
                 let path = self.in_catalog(self.catalog().any_path_of(checkout, artifact))?;
                 (key.clone(), Some((artifact, path)))

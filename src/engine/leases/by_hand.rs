@@ -32,6 +32,9 @@ impl Workspace {
         by: &Holder,
         reason: &str,
     ) -> LeaseResult<Vec<Lease>> {
+        if !self.may_change(key, by)? {
+            return Err(LeaseError::NotFound(key.to_string()));
+        }
         let ended = self.found(key, self.catalog().end_by_hand(key, how, by, reason, self.now()))?;
         self.wake();
         Ok(ended)
@@ -41,6 +44,9 @@ impl Workspace {
     ///
     /// Fails with `NotFound` where nobody has it.
     pub fn ask(&self, key: &ResourceKey, asker: &Holder, message: &str) -> LeaseResult<Lease> {
+        if matches!(key, ResourceKey::Artifact(id) if self.seen_artifact(*id, asker)?.is_none()) {
+            return Err(LeaseError::NotFound(key.to_string()));
+        }
         let lease = self.found(key, self.catalog().ask(key, asker, message, self.now()))?;
         self.wake();
         Ok(lease)

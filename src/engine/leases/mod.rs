@@ -12,9 +12,9 @@ mod host;
 pub use acquire::{Acquisition, Resource};
 pub use error::{BlockedBy, LeaseError};
 
-use super::{EngineError, LeaseStatus, Result, Workspace};
+use super::{LeaseStatus, Result, Workspace};
 use crate::catalog::{Intent, LeaseFilter, ListedLease};
-use crate::model::{ArtifactId, ArtifactPath, CheckoutId, Holder, Instant, Lease, ResourceKey};
+use crate::model::{ArtifactId, ArtifactPath, CheckoutId, Holder, Instant, Lease, ResourceKey, Seq};
 
 /// A result of the lease table.
 pub type LeaseResult<T> = std::result::Result<T, LeaseError>;
@@ -43,7 +43,8 @@ impl Workspace {
     ///
     /// Fails with `NotFound` where there is no such artifact.
     pub fn artifact_lease(&self, id: ArtifactId) -> LeaseResult<Option<Lease>> {
-        if self.in_catalog(self.catalog().artifact_by_id(id))?.is_none() {
+        let artifact = self.in_catalog(self.catalog().artifact_by_id(id))?;
+        if !artifact.map_or(Ok(false), |artifact| self.access(CheckoutId(0))?.sees(artifact))? {
             return Err(LeaseError::NotFound(ResourceKey::Artifact(id).to_string()));
         }
         let lease = self.in_catalog(self.catalog().lease(&ResourceKey::Artifact(id)))?;
@@ -57,13 +58,19 @@ impl Workspace {
 
     /// Gives leases back; tells of each whether the holder had it.
     pub fn release(&self, keys: &[ResourceKey], holder: &Holder) -> LeaseResult<Vec<bool>> {
-        let of_host = self.release_host(&host::host_keys(keys), holder)?;
-        let mut released = self.in_catalog(self.catalog().release(keys, holder, self.now()))?;
-        for (key, released) in keys.iter().zip(&mut released) {
-            *released |= of_host.contains(key);
+        let mut seen = Vec::with_capacity(keys.len());
+        for key in keys {
+            if self.may_change(key, holder)? {
+                seen.push(key.clone());
+            }
         }
+        let of_host = self.release_host(&host::host_keys(&seen), holder)?;
+        let released = self.in_catalog(self.catalog().release(&seen, holder, self.now()))?;
         self.wake();
-        Ok(released)
+        let mut given_back = of_host;
+        given_back
+            .extend(seen.into_iter().zip(released).filter(|(_, released)| *released).map(|(key, _)| key));
+        Ok(keys.iter().map(|key| given_back.contains(key)).collect())
     }
 
     /// The leases that pass a filter, by path and key, and those of the machine before them; ended ones are marked, and so
@@ -79,21 +86,29 @@ impl Workspace {
     /// resources are closed all the same.
     pub fn leases(&self, filter: &LeaseFilter) -> Result<Vec<LeaseStatus>> {
         let now = self.now();
-        let leases = self.in_catalog(self.catalog().leases(filter, now))?;
+        let access = self.access(CheckoutId(0))?;
+        let mut leases = self.in_catalog(self.catalog().leases(filter, now))?;
+        leases.retain(|listed| match (&listed.path, &listed.lease.key) {
+            (Some(path), _) => access.sees_path(path),
+            // An artifact that no tree has a name for: nobody can tell whose it would be.
+            (None, ResourceKey::Artifact(_)) => access.is_free(),
+            (None, _) => true,
+        });
         Ok(leases.into_iter().map(|listed| status(listed, now)).collect())
     }
 
     /// The lease on a key, ended or not.
     pub fn lease(&self, key: &ResourceKey) -> Result<Option<LeaseStatus>> {
-        let now = self.now();
-        Ok(self.in_catalog(self.catalog().listed(key, now))?.map(|listed| status(listed, now)))
+        let filter = LeaseFilter { key: Some(key.clone()), ..LeaseFilter::default() };
+        Ok(self.leases(&filter)?.into_iter().next())
     }
 
     /// The live intents of everybody, by pattern and holder.
     pub fn intents(&self) -> Result<Vec<Intent>> {
         let now = self.now();
         let mut intents = self.in_catalog(self.catalog().intents())?;
-        intents.retain(|intent| intent.lease.is_live(now));
+        let access = self.access(CheckoutId(0))?;
+        intents.retain(|intent| intent.lease.is_live(now) && access.sees_path(intent.pattern.path()));
         Ok(intents)
     }
 
@@ -105,7 +120,7 @@ impl Workspace {
         }
         let mut over = key.clone();
         if let ResourceKey::Artifact(id) = key
-            && let Some(artifact) = self.in_catalog(self.catalog().artifact_by_id(*id))?
+            && let Some(artifact) = self.seen_artifact(*id, holder)?
         {
             let checkout = self.checkout_or_head(holder)?;
             let covering = self.in_catalog(self.catalog().covering_lease(checkout, artifact, self.now()))?;
@@ -122,10 +137,30 @@ impl Workspace {
 
     /// The key of the artifact that a path names in a holder's checkout, or in the head tree if he has none.
     pub fn key_of(&self, path: &ArtifactPath, holder: &Holder) -> Result<ResourceKey> {
-        let checkout = self.checkout_or_head(holder)?;
-        let entry = self.in_catalog(self.catalog().resolve(checkout, path))?;
-        let entry = entry.ok_or_else(|| EngineError::NotFound(path.clone()))?;
+        let entry = self.access(self.checkout_or_head(holder)?)?.entry(path)?;
         Ok(ResourceKey::Artifact(entry.id))
+    }
+
+    /// The artifact with an identity, if it was ever made and may be seen.
+    pub(super) fn seen_artifact(&self, id: ArtifactId, holder: &Holder) -> Result<Option<Seq>> {
+        let artifact = self.in_catalog(self.catalog().artifact_by_id(id))?;
+        let access = self.access(self.checkout_or_head(holder)?)?;
+        match artifact {
+            Some(artifact) if access.sees(artifact)? => Ok(Some(artifact)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Refuses an artifact that may be seen and not changed; false for one that may not even be seen.
+    pub(super) fn may_change(&self, key: &ResourceKey, holder: &Holder) -> Result<bool> {
+        let ResourceKey::Artifact(id) = key else { return Ok(true) };
+        let Some(artifact) = self.seen_artifact(*id, holder)? else { return Ok(false) };
+        let checkout = self.checkout_or_head(holder)?;
+        let access = self.access(checkout)?;
+        if access.edits(artifact)? {
+            return Ok(true);
+        }
+        Err(access.denied(&self.in_catalog(self.catalog().any_path_of(checkout, artifact))?))
     }
 }
 

@@ -1,3 +1,4 @@
+mod access;
 mod checkouts;
 mod faults;
 mod imports;
