@@ -18,7 +18,7 @@ use super::timers::{Driven, Timers};
 use crate::cli::CheckinMode;
 use crate::clock::Clock;
 use crate::commands::error::chain;
-use crate::engine::{Environment, Workspace};
+use crate::engine::{Environment, PolicyLook, Workspace};
 use crate::fuse::{self, MountOptions, Mounted};
 use crate::sys;
 use crate::vfs::{Vfs, VfsOptions};
@@ -41,6 +41,14 @@ impl Driven for Vfs {
 
     fn wake(&self) {
         Self::wake(self);
+    }
+
+    fn renew(&self) {
+        self.renew_open();
+    }
+
+    fn policy_written(&self) {
+        self.look_at_policy(PolicyLook::Written);
     }
 }
 
@@ -83,7 +91,7 @@ fn mount_and_serve(
         plan,
         runtime,
         clock: Arc::clone(&clock),
-        timers: Timers::start(&vfs, &run, clock)?,
+        timers: Timers::start(&vfs, workspace.layout(), clock)?,
         serving: control.serve(Arc::clone(&vfs) as _, stop),
         vfs,
         mounted,

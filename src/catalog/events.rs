@@ -26,6 +26,8 @@ pub enum EventKind {
     OverwroteUnseen,
     /// Bytes were written under a lease that somebody else had taken.
     LeaseLost,
+    /// Somebody wrote to what somebody else holds, as policy permits; both are told.
+    LeaseConflict,
     /// A save was made on an older version than the newest.
     StaleSave,
     /// Bytes were put aside as a recovery copy.
@@ -46,6 +48,7 @@ impl EventKind {
             Self::Reverted => "reverted",
             Self::OverwroteUnseen => "overwrote-unseen",
             Self::LeaseLost => "lease-lost",
+            Self::LeaseConflict => "lease-conflict",
             Self::StaleSave => "stale-save",
             Self::Recovered => "recovered",
             Self::PublishFailed => "publish-failed",
@@ -113,7 +116,7 @@ fn problems_of(conn: &Connection, holder: &Holder) -> Result<Vec<Event>> {
           WHERE holder = ?1 AND kind = 'settled' GROUP BY artifact)
         SELECT max(e.seq), e.at, e.kind, e.artifact, e.holder, e.detail
         FROM event e LEFT JOIN settled s ON s.artifact IS e.artifact
-        WHERE e.holder = ?1 AND e.kind IN ('lease-lost', 'stale-save', 'publish-failed', 'checkin-failed')
+        WHERE e.holder = ?1 AND e.kind IN ('lease-lost', 'lease-conflict', 'stale-save', 'publish-failed', 'checkin-failed')
           AND e.seq > coalesce(s.seq, 0)
         GROUP BY e.kind, e.artifact ORDER BY 1";
     many(conn, "list problems", sql, [holder.as_str()], event_row)

@@ -8,8 +8,10 @@ use rusqlite::{Connection, Transaction};
 
 use super::error::doing;
 use super::rows::lease_row;
+use super::terms::{terms_at, terms_of, warn_of_holder};
 use super::view::{self, execute, many, one};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
+use crate::config::{LeaseNeed, LeasePolicy, Renew, UnresolvedWriter};
 use crate::model::{
     ArtifactId, CheckoutId, Decision, Generation, Holder, Instant, Lease, LeaseRequest, ResourceKey, Scratch,
     Seq, VersionNumber, decide,
@@ -35,10 +37,20 @@ impl Catalog {
     /// Takes or renews the leases of some artifacts, all or none.
     ///
     /// `seen` is the version that the writer has read of each: an older one than the head is refused as stale. So is one
-    /// whose name somebody else took after its reservation had ended.
+    /// whose name somebody else took after its reservation had ended. What needs no lease on the actor's terms, or is
+    /// somebody else's and may be written all the same, has none in the answer.
     pub fn acquire(&self, actor: &Actor, artifacts: &[(Seq, Option<VersionNumber>)]) -> Result<Vec<Lease>> {
         self.write(Durability::Full, |tx| {
-            artifacts.iter().map(|(artifact, seen)| take_named(tx, actor, *artifact, *seen)).collect()
+            let take = |(artifact, seen): &(_, _)| take_named(tx, actor, *artifact, *seen).transpose();
+            artifacts.iter().filter_map(take).collect()
+        })
+    }
+
+    /// Gives leases of an actor's their whole time again, from the actor's present on, where they are still those of the
+    /// generations that he has, and have not ended; none of the others.
+    pub fn renew_held(&self, actor: &Actor, held: &[(Seq, Generation)]) -> Result<Vec<Option<Lease>>> {
+        self.write(Durability::Grouped, |tx| {
+            held.iter().map(|(artifact, generation)| renew_held(tx, actor, *artifact, *generation)).collect()
         })
     }
 
@@ -131,15 +143,19 @@ pub(super) fn blocker(
 }
 
 /// Refuses if somebody else holds the artifact, or if one who let it lapse has an unpublished writer on it.
-fn check_free(tx: &Connection, actor: &Actor, artifact: Seq) -> Result<()> {
+fn check_free(tx: &Connection, actor: &Actor, terms: &LeasePolicy, artifact: Seq) -> Result<()> {
     if let Some(lease) = blocker(tx, &actor.holder, artifact, actor.now)? {
         return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
     }
-    if !actor.take_from_writers && has_living_writer(tx, actor, artifact)? {
+    if waits_for_writers(terms) && has_living_writer(tx, actor, artifact)? {
         let lease = lease_of(tx, artifact)?.map(Box::new);
         return Err(CatalogError::Held { artifact, lease });
     }
     Ok(())
+}
+
+fn waits_for_writers(terms: &LeasePolicy) -> bool {
+    terms.unresolved_writer == UnresolvedWriter::Quarantine
 }
 
 /// Whether another checkout's mount has unpublished bytes of an artifact, and its daemon is not proven dead.
@@ -154,45 +170,83 @@ fn has_living_writer(tx: &Connection, actor: &Actor, artifact: Seq) -> Result<bo
     Ok(daemons.into_iter().any(|(boot, daemon)| boot == actor.now.boot && sys::is_alive(daemon)))
 }
 
-/// Takes or renews the lease on an artifact, with every check that a write needs.
+/// Takes or renews the lease on an artifact, with every check that a write needs; none where the terms want none, or let
+/// the actor write to what somebody else holds.
 pub(super) fn take(
     tx: &Transaction<'_>,
     actor: &Actor,
     artifact: Seq,
     seen: Option<VersionNumber>,
-) -> Result<Lease> {
-    check_free(tx, actor, artifact)?;
+) -> Result<Option<Lease>> {
+    let terms = terms_of(tx, actor, artifact)?;
+    let unleased = terms.need == LeaseNeed::None
+        || warn_of_holder(tx, actor, &terms, check_free(tx, actor, &terms, artifact))?;
+    check_base(tx, actor, artifact, seen)?;
+    if unleased { Ok(None) } else { take_free(tx, actor, &terms, artifact).map(Some) }
+}
+
+/// Refuses a write that was made on an older version than the newest.
+fn check_base(tx: &Connection, actor: &Actor, artifact: Seq, seen: Option<VersionNumber>) -> Result<()> {
     let head = view::head_of(tx, artifact)?;
     let draft = view::draft_of(tx, actor.checkout, artifact)?;
     let base = draft.as_ref().map_or(seen, |draft| draft.base.or(seen));
     let newest = head.as_ref().and_then(|head| head.head);
-    if let (Some(base), Some(newest)) = (base, newest)
-        && base != newest
+    match (base, newest) {
+        (Some(base), Some(head)) if base != head => Err(CatalogError::Stale { artifact, base, head }),
+        _ => Ok(()),
+    }
+}
+
+/// Takes or renews the lease on an artifact that nobody else holds.
+fn take_free(tx: &Transaction<'_>, actor: &Actor, terms: &LeasePolicy, artifact: Seq) -> Result<Lease> {
+    let before = lease_of(tx, artifact)?;
+    if let Some(lease) = &before
+        && terms.renew == Renew::Never
+        && lease.holder == actor.holder
+        && lease.is_live(actor.now)
     {
-        return Err(CatalogError::Stale { artifact, base, head: newest });
+        return Ok(lease.clone());
     }
     let id = view::id_of(tx, artifact)?;
-    let request = LeaseRequest { holder: actor.holder.clone(), ttl_ms: actor.ttl_ms };
-    let before = lease_of(tx, artifact)?.map(|lease| lease.generation);
+    let request = request_of(actor, terms);
     let lease = grant(tx, &ResourceKey::Artifact(id), Some(artifact), &request, actor.now)?;
-    if before != Some(lease.generation) {
+    if before.map(|lease| lease.generation) != Some(lease.generation) {
         actor.granted.set(true);
     }
     Ok(lease)
 }
 
-/// Gives the holder's own live lease its whole time again, if that is due.
+fn request_of(actor: &Actor, terms: &LeasePolicy) -> LeaseRequest {
+    LeaseRequest { holder: actor.holder.clone(), ttl_ms: terms.ttl_ms }
+}
+
+/// Gives the holder's own live lease its whole time again, if use does that and it is due.
 pub(super) fn renew(
     tx: &Transaction<'_>,
     actor: &Actor,
     artifact: Seq,
     lease: Lease,
 ) -> Result<Option<Lease>> {
-    if !lease.is_due(actor.ttl_ms, actor.now) {
+    let terms = terms_of(tx, actor, artifact)?;
+    let by_use = terms.need != LeaseNeed::None && terms.renew != Renew::Never;
+    if !by_use || !lease.is_due(terms.ttl_ms, actor.now) {
         return Ok(None);
     }
-    let request = LeaseRequest { holder: actor.holder.clone(), ttl_ms: actor.ttl_ms };
-    grant(tx, &lease.key, Some(artifact), &request, actor.now).map(Some)
+    grant(tx, &lease.key, Some(artifact), &request_of(actor, &terms), actor.now).map(Some)
+}
+
+fn renew_held(
+    tx: &Transaction<'_>,
+    actor: &Actor,
+    artifact: Seq,
+    generation: Generation,
+) -> Result<Option<Lease>> {
+    let is_held = |lease: &Lease| {
+        lease.holder == actor.holder && lease.generation == generation && lease.is_live(actor.now)
+    };
+    let Some(lease) = lease_of(tx, artifact)?.filter(is_held) else { return Ok(None) };
+    let terms = terms_of(tx, actor, artifact)?;
+    grant(tx, &lease.key, Some(artifact), &request_of(actor, &terms), actor.now).map(Some)
 }
 
 /// As [`take`], for bytes that are to be written under the name that the artifact has in the checkout.
@@ -201,7 +255,7 @@ pub(super) fn take_named(
     actor: &Actor,
     artifact: Seq,
     seen: Option<VersionNumber>,
-) -> Result<Lease> {
+) -> Result<Option<Lease>> {
     check_name(tx, actor, artifact)?;
     take(tx, actor, artifact, seen)
 }
@@ -229,8 +283,18 @@ fn check_name(tx: &Transaction<'_>, actor: &Actor, artifact: Seq) -> Result<()> 
     }
 }
 
-/// Takes the lease on a directory and on all that lies below it: nobody else may hold or have reserved any of it.
-pub(super) fn take_subtree(tx: &Transaction<'_>, actor: &Actor, dir: Seq) -> Result<Lease> {
+/// Takes the lease on a directory and on all that lies below it: nobody else may hold or have reserved any of it, unless
+/// the terms for the directory say otherwise.
+pub(super) fn take_subtree(tx: &Transaction<'_>, actor: &Actor, dir: Seq) -> Result<Option<Lease>> {
+    let terms = terms_of(tx, actor, dir)?;
+    if terms.need != LeaseNeed::None && warn_of_holder(tx, actor, &terms, check_free_below(tx, actor, dir))? {
+        // A lease on the directory would stand for what somebody else holds below.
+        return check_base(tx, actor, dir, None).map(|()| None);
+    }
+    take(tx, actor, dir, None)
+}
+
+fn check_free_below(tx: &Transaction<'_>, actor: &Actor, dir: Seq) -> Result<()> {
     let sql = format!(
         "WITH RECURSIVE below (artifact) AS (
            SELECT ?1
@@ -242,14 +306,23 @@ pub(super) fn take_subtree(tx: &Transaction<'_>, actor: &Actor, dir: Seq) -> Res
     );
     let read = |row: &rusqlite::Row<'_>| Ok((Seq(row.get(6)?), lease_row(row)?));
     let below = many(tx, "look for leases below", &sql, (dir.0, actor.holder.as_str()), read)?;
-    if let Some((artifact, lease)) = below.into_iter().find(|(_, lease)| lease.is_live(actor.now)) {
-        return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
+    match below.into_iter().find(|(_, lease)| lease.is_live(actor.now)) {
+        Some((artifact, lease)) => Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) }),
+        None => Ok(()),
     }
-    take(tx, actor, dir, None)
 }
 
-/// Refuses a name that somebody else's checkout has reserved by creating it, or by moving an artifact there.
-pub(super) fn check_place(conn: &Connection, actor: &Actor, place: &Place) -> Result<()> {
+/// Refuses a name that somebody else's checkout has reserved by creating it, or by moving an artifact there, unless the
+/// terms for the name say otherwise.
+pub(super) fn check_place(tx: &Transaction<'_>, actor: &Actor, place: &Place) -> Result<()> {
+    let terms = terms_at(tx, actor, place)?;
+    if terms.need == LeaseNeed::None {
+        return Ok(());
+    }
+    warn_of_holder(tx, actor, &terms, check_unreserved(tx, actor, &terms, place)).map(drop)
+}
+
+fn check_unreserved(conn: &Connection, actor: &Actor, terms: &LeasePolicy, place: &Place) -> Result<()> {
     let sql = "SELECT n.artifact, n.checkout FROM name n
         WHERE n.parent = ?1 AND n.name = ?2 AND n.checkout <> ?3 AND n.artifact IS NOT NULL";
     let params = (place.parent.0, place.name.as_bytes(), actor.checkout.0);
@@ -257,7 +330,7 @@ pub(super) fn check_place(conn: &Connection, actor: &Actor, place: &Place) -> Re
         Ok((Seq(row.get(0)?), CheckoutId(row.get(1)?)))
     })?;
     for (artifact, checkout) in others {
-        if let Some(lease) = reservation(conn, actor, artifact, checkout)? {
+        if let Some(lease) = reservation(conn, actor, terms, artifact, checkout)? {
             return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
         }
     }
@@ -272,6 +345,7 @@ pub(super) fn check_place(conn: &Connection, actor: &Actor, place: &Place) -> Re
 fn reservation(
     conn: &Connection,
     actor: &Actor,
+    terms: &LeasePolicy,
     artifact: Seq,
     checkout: CheckoutId,
 ) -> Result<Option<Lease>> {
@@ -283,7 +357,7 @@ fn reservation(
         return Ok(None);
     };
     let reserves =
-        lease.is_live(actor.now) || !actor.take_from_writers && has_living_writer(conn, actor, artifact)?;
+        lease.is_live(actor.now) || waits_for_writers(terms) && has_living_writer(conn, actor, artifact)?;
     Ok(reserves.then_some(lease))
 }
 
@@ -344,12 +418,23 @@ fn next_generation(tx: &Transaction<'_>) -> Result<Generation> {
     statement.query_row([], |row| row.get(0).map(Generation)).map_err(doing("take a generation"))
 }
 
-/// Reserves a new artifact for its checkout: a lease that nobody else can have had.
-pub(super) fn reserve(tx: &Transaction<'_>, actor: &Actor, artifact: Seq, id: ArtifactId) -> Result<Lease> {
-    let request = LeaseRequest { holder: actor.holder.clone(), ttl_ms: actor.ttl_ms };
-    let lease = lease_from(&ResourceKey::Artifact(id), &request, next_generation(tx)?, actor.now);
+/// Reserves a new artifact for its checkout by a lease that nobody else can have had, unless the terms for its name want
+/// none.
+pub(super) fn reserve(
+    tx: &Transaction<'_>,
+    actor: &Actor,
+    place: &Place,
+    artifact: Seq,
+    id: ArtifactId,
+) -> Result<Option<Lease>> {
+    let terms = terms_at(tx, actor, place)?;
+    if terms.need == LeaseNeed::None {
+        return Ok(None);
+    }
+    let (key, request) = (ResourceKey::Artifact(id), request_of(actor, &terms));
+    let lease = lease_from(&key, &request, next_generation(tx)?, actor.now);
     insert(tx, Some(artifact), &lease)?;
-    Ok(lease)
+    Ok(Some(lease))
 }
 
 pub(super) fn release(tx: &Transaction<'_>, key: &ResourceKey, holder: &Holder) -> Result<bool> {

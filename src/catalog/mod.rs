@@ -27,6 +27,7 @@ mod saves;
 mod schema;
 mod shared;
 mod stamps;
+mod terms;
 mod unsynced;
 mod view;
 
@@ -56,6 +57,7 @@ pub use roots::{Reference, WorkId};
 pub use saves::{AttrChange, Save, Saved};
 pub use shared::Unshared;
 pub use stamps::StampRow;
+pub use terms::LeaseTerms;
 pub use unsynced::UnsyncedSave;
 
 use crate::model::{ArtifactId, Attrs, CheckoutId, Entry, Holder, Ino, Instant, Kind, Layer, Name, Seq};
@@ -86,19 +88,17 @@ pub enum Durability {
     Full,
 }
 
-/// Who does something in which checkout, when, and for how long it takes leases.
+/// Who does something in which checkout, when, and on which terms he takes leases.
 #[derive(Debug, Clone)]
 pub struct Actor {
     /// The checkout.
     pub checkout: CheckoutId,
     /// The holder of the checkout's leases.
     pub holder: Holder,
-    /// How long a lease that is granted lasts, in milliseconds.
-    pub ttl_ms: i64,
+    /// On which terms he takes leases.
+    pub terms: LeaseTerms,
     /// The present.
     pub now: Instant,
-    /// Whether an ended lease is free though its holder's mount lives and has unpublished bytes (policy `take`).
-    pub take_from_writers: bool,
     /// The user and group that files of the head tree belong to in this checkout.
     pub owner: (u32, u32),
     /// Whether a lease on an artifact of the head tree was granted since: it has to survive a power cut.

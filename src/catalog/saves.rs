@@ -4,6 +4,7 @@ use rusqlite::Transaction;
 
 use super::leases;
 use super::rows::{ContentColumns, content_columns, ino_code, kind_code, scratch_code, size_code};
+use super::terms::refusing_lease;
 use super::unsynced::{Solid, Unsynced, unsynced_of};
 use super::view::{self, execute};
 use super::{Actor, Catalog, CatalogError, Durability, Result};
@@ -157,7 +158,7 @@ fn fence(
         }
         _ => match leases::take_named(tx, actor, save.artifact, base) {
             Err(CatalogError::Held { artifact, lease }) => Err(CatalogError::LeaseLost { artifact, lease }),
-            other => other.map(Some),
+            other => other,
         },
     }
 }
@@ -190,9 +191,9 @@ fn attr_generation(
         return Ok(entry.generation());
     }
     if entry.kind != Kind::Directory {
-        return leases::take(tx, actor, artifact, base).map(|lease| Some(lease.generation));
+        return Ok(leases::take(tx, actor, artifact, base)?.map(|lease| lease.generation));
     }
-    match leases::blocker(tx, &actor.holder, artifact, actor.now)? {
+    match refusing_lease(tx, actor, artifact)? {
         Some(lease) => Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) }),
         None => Ok(entry.generation()),
     }

@@ -102,7 +102,6 @@ fn show(target: &Target, now: Instant, printer: &mut Printer<'_>) -> Result<()> 
 }
 
 fn acquire(target: &Target, ttl_ms: Option<i64>, now: Instant, printer: &mut Printer<'_>) -> Result<()> {
-    let ttl_ms = ttl_ms.unwrap_or(target.workspace.policy().ttl_ms);
     let acquired = target.workspace.acquire(&target.key, &target.holder, ttl_ms);
     let lease = acquired.map_err(|error| target.name_object(error))?;
     let path = target.status()?.and_then(|status| status.path);

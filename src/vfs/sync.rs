@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::node::{Claim, Fate, HeldLease, Node};
 use super::{Result, Vfs, VfsError};
 use crate::catalog::{CatalogError, ChangeItem, NodePlace};
-use crate::engine::{EngineError, Workspace};
+use crate::engine::{EngineError, PolicyLook, Workspace};
 use crate::model::{ArtifactPath, ChangeNumber, Entry, Ino, Name, ResourceKey, Seq};
 
 /// How far a mount has followed the changes of its workspace. Locking: one mutex, for a look only.
@@ -37,8 +37,11 @@ impl Vfs {
     /// Does what time has made due; called some times a second.
     pub fn tick(&self) {
         let now_ms = self.now().boot_ms;
+        self.look_at_policy(PolicyLook::NowAndThen);
+        self.lose_overdue();
         self.settle_due(now_ms);
         self.check_in_due(now_ms);
+        self.give_back_due(now_ms);
         self.delete_worthless();
         self.sync_now_and_then(now_ms);
         self.catch_up();
@@ -113,6 +116,7 @@ impl Vfs {
         if items.is_empty() {
             return Ok(());
         }
+        self.epochs.names_changed();
         let artifacts: Vec<Seq> = items.iter().map(|item| item.artifact).collect();
         self.resync(&artifacts)?;
         let places = items.iter().flat_map(|item| [&item.before, &item.after]);

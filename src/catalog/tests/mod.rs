@@ -5,3 +5,4 @@ mod imports;
 mod laws;
 mod records;
 mod support;
+mod terms;

@@ -154,12 +154,12 @@ fn keys_are_leased_by_name() {
     desk.import(&["a"]);
     let (ada, bob) = ("ada@home".parse().unwrap(), "bob@home".parse().unwrap());
     let key = desk.workspace.key_of(&path("a"), &ada).unwrap();
-    desk.workspace.acquire(&key, &ada, 1_000).unwrap();
-    let held = desk.workspace.acquire(&key, &bob, 1_000);
+    desk.workspace.acquire(&key, &ada, Some(1_000)).unwrap();
+    let held = desk.workspace.acquire(&key, &bob, Some(1_000));
     assert!(matches!(held, Err(EngineError::Held { path: p, .. }) if p == path("a")));
     let free: ResourceKey = "thread:42".parse().unwrap();
-    desk.workspace.acquire(&free, &ada, 1_000).unwrap();
-    let held = desk.workspace.acquire(&free, &bob, 1_000).unwrap_err();
+    desk.workspace.acquire(&free, &ada, Some(1_000)).unwrap();
+    let held = desk.workspace.acquire(&free, &bob, Some(1_000)).unwrap_err();
     assert!(held.to_string().starts_with("thread:42: held by ada@home until "), "{held}");
     let paths: Vec<_> = desk.workspace.leases().unwrap().into_iter().map(|l| l.path).collect();
     assert_eq!(paths, [None, Some(path("a"))]);
