@@ -151,3 +151,83 @@ fn line(error: &ConfigError) -> String {
     }
     line
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    struct Watched {
+        file: PolicyFile,
+        path: std::path::PathBuf,
+        _dir: tempfile::TempDir,
+    }
+
+    fn watched() -> Watched {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
+        fs::write(&path, "ttl = '1h'").unwrap();
+        Watched { file: PolicyFile::open(&path).unwrap(), path, _dir: dir }
+    }
+
+    impl Watched {
+        fn look(&self, look: PolicyLook) -> PolicyChange {
+            self.file.look(&self.path, look)
+        }
+
+        fn ttl_ms(&self) -> i64 {
+            self.file.present().leasing.ttl_ms
+        }
+    }
+
+    /// Somebody may be in the middle of writing: what is seen now and then has to be the same twice, and a file that is
+    /// gone for a moment weakens nothing.
+    #[test]
+    fn what_may_be_half_written_is_taken_when_it_is_the_same_twice() {
+        let watched = watched();
+        for step in ["", "ttl = '2", "ttl = '2h'\n"] {
+            fs::write(&watched.path, step).unwrap();
+            assert_eq!(watched.look(PolicyLook::NowAndThen), PolicyChange::None, "{step}");
+        }
+        assert_eq!(watched.ttl_ms(), 3_600_000);
+        assert_eq!(watched.look(PolicyLook::NowAndThen), PolicyChange::Taken);
+        assert_eq!(watched.ttl_ms(), 7_200_000);
+        fs::remove_file(&watched.path).unwrap();
+        assert_eq!(watched.look(PolicyLook::NowAndThen), PolicyChange::None);
+        fs::write(&watched.path, "ttl = '3h'").unwrap();
+        assert_eq!(watched.look(PolicyLook::NowAndThen), PolicyChange::None);
+        assert_eq!(watched.ttl_ms(), 7_200_000);
+    }
+
+    /// What a writer has closed is taken at once; what says the same as before is no change.
+    #[test]
+    fn what_is_whole_is_taken_at_once() {
+        let watched = watched();
+        fs::write(&watched.path, "ttl = '2h'").unwrap();
+        assert_eq!(watched.look(PolicyLook::Written), PolicyChange::Taken);
+        fs::write(&watched.path, "ttl = '120m'").unwrap();
+        assert_eq!(watched.look(PolicyLook::Written), PolicyChange::None);
+        assert_eq!(watched.ttl_ms(), 7_200_000);
+    }
+
+    /// A fault is told once, and looked at again though the file stays: what it names may be mended elsewhere.
+    #[test]
+    fn a_fault_is_told_until_it_is_mended() {
+        let watched = watched();
+        let text = "ttl = '2h'\n[remote]\nurl = 'https://a'\ntoken_file = 'token'\n";
+        fs::write(&watched.path, text).unwrap();
+        let PolicyChange::Refused(line) = watched.look(PolicyLook::Written) else { panic!("it is taken") };
+        assert!(line.contains("config.toml:4: "), "{line}");
+        assert_eq!(watched.look(PolicyLook::Written), PolicyChange::None, "it is known");
+        assert!(watched.file.problems(&watched.path)[0].contains(&line));
+        let token = watched.path.with_file_name("token");
+        fs::write(&token, "word").unwrap();
+        fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        assert_eq!(watched.look(PolicyLook::NowAndThen), PolicyChange::None, "the first look");
+        assert_eq!(watched.look(PolicyLook::NowAndThen), PolicyChange::Taken);
+        let problems = watched.file.problems(&watched.path);
+        assert!(problems.len() == 1 && problems[0].contains("[remote] was changed"), "{problems:?}");
+        assert_eq!((watched.ttl_ms(), watched.file.present().remote.clone()), (7_200_000, None));
+    }
+}

@@ -96,15 +96,19 @@ impl Vfs {
 
     /// Whether a lease that time was to renew has ended under those who have the file open for writing.
     pub(super) fn is_overdue(&self, node: &Node) -> bool {
-        let now_ms = self.now().boot_ms;
+        let (now_ms, policy) = (self.now().boot_ms, self.epoch().policy);
         let state = node.lock();
-        let ended = |lease: &HeldLease| lease.kept_open && now_ms >= lease.expires_boot_ms;
+        let ended =
+            |lease: &HeldLease| lease.kept_open && lease.policy == policy && now_ms >= lease.expires_boot_ms;
         let counts = state.fate == Fate::Named && state.writers > 0 && state.unleased.is_none();
         counts && state.lease.as_ref().is_some_and(ended)
     }
 
     /// Takes the drafts away from those whose leases could not be renewed in time; their bytes become recovery copies.
     pub(super) fn lose_overdue(&self) {
+        if !self.may_renew_open() {
+            return;
+        }
         for node in self.nodes.all() {
             if !self.is_overdue(&node) {
                 continue;
@@ -120,7 +124,7 @@ impl Vfs {
     /// Renews the leases of what is open for writing, where policy says so; called some times a second, from a thread that
     /// nobody waits for.
     pub fn renew_open(&self) {
-        if !self.workspace.policy().may_lease(|terms| terms.renew == Renew::Open) {
+        if !self.may_renew_open() {
             return;
         }
         let actor = self.actor();
@@ -137,6 +141,10 @@ impl Vfs {
         }
     }
 
+    fn may_renew_open(&self) -> bool {
+        self.workspace.policy().may_lease(|terms| terms.renew == Renew::Open)
+    }
+
     fn due_for_renewal(&self, now: Instant) -> Vec<Due> {
         let due = |node: Arc<Node>| {
             let (artifact, id, lease) = {
@@ -146,7 +154,9 @@ impl Vfs {
             };
             let terms = self.terms_of(&node).ok().filter(|known| known.terms.renew == Renew::Open)?;
             let passed_ms = now.boot_ms - lease.renewed_boot_ms;
-            let due = !lease.kept_open || passed_ms >= terms.terms.ttl_ms / OPEN_RENEW_FRACTION;
+            // What another policy has granted is brought under this one first.
+            let due = lease.policy != terms.found_at.policy
+                || passed_ms >= terms.terms.ttl_ms / OPEN_RENEW_FRACTION;
             let generation = lease.generation;
             (due && now.boot_ms < lease.expires_boot_ms).then_some(Due {
                 node,

@@ -396,6 +396,11 @@ fn another_policy_holds_at_once() {
     world.set_policy("ttl = '2m'");
     world.desks[0].write(ada, 5, b" more").unwrap();
     assert_eq!(world.left_ms(NAME), 120_000);
+    world.set_policy("ttl = '1m'\nrenew = 'open'");
+    for _ in 0..6 {
+        world.pass(20_000);
+    }
+    assert!(world.is_closed_to_bob(NAME), "what is open already is renewed from now on");
     world.set_policy("lease = 'none'");
     assert!(!world.is_closed_to_bob(NAME));
     world.desks[0].close(ada).unwrap();
