@@ -68,6 +68,12 @@ impl Desk {
         self.vfs.look_at_policy(PolicyLook::Written);
     }
 
+    /// How many events of a kind there are, whoever they are for.
+    pub fn count_events(&self, kind: &str) -> usize {
+        let events = self.vfs.workspace().catalog().events(0, 1_000).unwrap();
+        events.iter().filter(|event| event.kind == kind).count()
+    }
+
     /// What is wrong for this holder, a line each.
     pub fn problems(&self) -> Vec<String> {
         self.ops().status(&ArtifactPath::root()).unwrap().problems
