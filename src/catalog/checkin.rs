@@ -15,7 +15,6 @@ use super::head::{self, ChangeHead};
 use super::leases;
 use super::revert::forget_dir_time;
 use super::rows::DraftRow;
-use super::terms::refusing_lease;
 use super::view::{self, execute, many, one};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
 use crate::model::{ArtifactPath, Attrs, ChangeNumber, Content, Ino, Kind, Seq, VersionInfo, VersionNumber};
@@ -141,7 +140,7 @@ impl CheckingIn<'_> {
         if delta.draft.as_ref().is_some_and(unpublished) {
             return Err(CatalogError::Unpublished { artifact });
         }
-        if let Some(lease) = refusing_lease(self.tx, self.actor, artifact)? {
+        if let Some(lease) = leases::refusing_lease(self.tx, self.actor, artifact)? {
             return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
         }
         if let Some(place) = delta.place.as_ref().filter(|_| delta.is_added() || delta.is_moved()) {

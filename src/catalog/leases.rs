@@ -83,9 +83,9 @@ impl Catalog {
         self.read(|conn| many(conn, "list leases", &sql, [holder], read))
     }
 
-    /// The live lease of somebody else that would refuse a write to an artifact, if any.
-    pub fn blocker(&self, holder: &Holder, artifact: Seq, now: Instant) -> Result<Option<Lease>> {
-        self.read(|conn| blocker(conn, holder, artifact, now))
+    /// The live lease of somebody else that would refuse a write to an artifact on an actor's terms, if any.
+    pub fn refusing_lease(&self, actor: &Actor, artifact: Seq) -> Result<Option<Lease>> {
+        self.read(|conn| refusing_lease(conn, actor, artifact))
     }
 
     /// The live lease that covers an artifact in a checkout, whoever has it: its own, or one on a directory above.
@@ -140,6 +140,12 @@ pub(super) fn blocker(
     );
     let leases = many(conn, "look for leases above", &sql, (artifact.0, holder.as_str()), lease_row)?;
     Ok(leases.into_iter().find(|lease| lease.is_live(now)))
+}
+
+/// As [`Catalog::refusing_lease`].
+pub(super) fn refusing_lease(conn: &Connection, actor: &Actor, artifact: Seq) -> Result<Option<Lease>> {
+    let lease = blocker(conn, &actor.holder, artifact, actor.now)?;
+    if lease.is_none() || terms_of(conn, actor, artifact)?.is_held_by_leases() { Ok(lease) } else { Ok(None) }
 }
 
 /// Refuses if somebody else holds the artifact, or if one who let it lapse has an unpublished writer on it.

@@ -4,7 +4,6 @@ use rusqlite::Transaction;
 
 use super::leases;
 use super::rows::{ContentColumns, content_columns, ino_code, kind_code, scratch_code, size_code};
-use super::terms::refusing_lease;
 use super::unsynced::{Solid, Unsynced, unsynced_of};
 use super::view::{self, execute};
 use super::{Actor, Catalog, CatalogError, Durability, Result};
@@ -193,7 +192,7 @@ fn attr_generation(
     if entry.kind != Kind::Directory {
         return Ok(leases::take(tx, actor, artifact, base)?.map(|lease| lease.generation));
     }
-    match refusing_lease(tx, actor, artifact)? {
+    match leases::refusing_lease(tx, actor, artifact)? {
         Some(lease) => Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) }),
         None => Ok(entry.generation()),
     }

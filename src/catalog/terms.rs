@@ -11,7 +11,7 @@ use super::events::{self, EventKind, NewEvent};
 use super::view::{self, one};
 use super::{Actor, Catalog, CatalogError, Place, Result};
 use crate::config::{LeasePolicy, OnConflict, Policy, Renew};
-use crate::model::{ArtifactPath, CheckoutId, Holder, Lease, Seq};
+use crate::model::{ArtifactPath, CheckoutId, Holder, Seq};
 
 /// A policy, and what the actor wants for himself.
 #[derive(Debug, Clone)]
@@ -57,11 +57,6 @@ impl Catalog {
     pub fn governing_path(&self, checkout: CheckoutId, artifact: Seq) -> Result<ArtifactPath> {
         self.read(|conn| governing_path(conn, checkout, artifact))
     }
-
-    /// The live lease of somebody else that would refuse a write to an artifact on an actor's terms, if any.
-    pub fn refusing_lease(&self, actor: &Actor, artifact: Seq) -> Result<Option<Lease>> {
-        self.read(|conn| refusing_lease(conn, actor, artifact))
-    }
 }
 
 fn governing_path(conn: &Connection, checkout: CheckoutId, artifact: Seq) -> Result<ArtifactPath> {
@@ -88,12 +83,6 @@ pub(super) fn terms_at(conn: &Connection, actor: &Actor, place: &Place) -> Resul
             Ok(actor.terms.at(&dir.join(place.name.clone())))
         }
     }
-}
-
-/// As [`Catalog::refusing_lease`].
-pub(super) fn refusing_lease(conn: &Connection, actor: &Actor, artifact: Seq) -> Result<Option<Lease>> {
-    let lease = super::leases::blocker(conn, &actor.holder, artifact, actor.now)?;
-    if lease.is_none() || terms_of(conn, actor, artifact)?.is_held_by_leases() { Ok(lease) } else { Ok(None) }
 }
 
 /// Where the terms only warn of somebody else's lease, tells both of it and goes on; everything else is passed on.

@@ -145,7 +145,8 @@ impl Workspace {
         self.policy.present()
     }
 
-    /// Looks whether `config.toml` is another one, and takes over what it says: see [`PolicyFile::look`].
+    /// Takes over what `config.toml` says, if it is another one or could not be used before; what can't be used leaves what
+    /// held before, and `[remote]` stays what it was when the workspace was opened.
     pub fn look_at_policy(&self, look: PolicyLook) -> PolicyChange {
         self.policy.look(&self.layout.config(), look)
     }
