@@ -18,7 +18,7 @@ use super::timers::{Driven, Timers};
 use crate::cli::CheckinMode;
 use crate::clock::Clock;
 use crate::commands::error::chain;
-use crate::engine::{Environment, Workspace};
+use crate::engine::{Environment, PolicyLook, Workspace};
 use crate::fuse::{self, MountOptions, Mounted};
 use crate::sys;
 use crate::vfs::{Vfs, VfsOptions};
@@ -49,6 +49,14 @@ impl Driven for Drives {
     fn wake(&self) {
         self.vfs.wake();
         self.asks.look();
+    }
+
+    fn renew(&self) {
+        self.vfs.renew_open();
+    }
+
+    fn policy_written(&self) {
+        self.vfs.look_at_policy(PolicyLook::Written);
     }
 }
 
@@ -97,7 +105,7 @@ fn mount_and_serve(
         plan,
         runtime,
         clock: Arc::clone(&clock),
-        timers: Timers::start(&drives, &run, clock)?,
+        timers: Timers::start(&drives, workspace.layout(), clock)?,
         serving: control.serve(Arc::clone(&vfs) as _, stop),
         vfs,
         mounted,

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use crate::blobs::BlobError;
 use crate::commands::error::{CommandError, chain};
+use crate::config::duration_text;
 use crate::engine::EngineError;
 use crate::fuse::FuseError;
 use crate::model::Holder;
@@ -42,6 +43,18 @@ pub enum AppError {
     /// The mount would hide the workspace's own files from its daemon.
     #[error("{}: would cover the workspace itself; mount elsewhere", .0.display())]
     CoversWorkspace(PathBuf),
+    /// Leases are to last longer than the policy permits.
+    #[error(
+        "--ttl {}: longer than the {} that config.toml permits (max_ttl); ask for less",
+        duration_text(*ttl_ms),
+        duration_text(*max_ttl_ms)
+    )]
+    TtlTooLong {
+        /// What was asked for, in milliseconds.
+        ttl_ms: i64,
+        /// What is permitted, in milliseconds.
+        max_ttl_ms: i64,
+    },
     /// The kernel refused to mount.
     #[error(transparent)]
     Mount(#[from] FuseError),

@@ -75,7 +75,8 @@ fn run_command_line(cli: &Cli) -> ExitCode {
 fn run_command(command: &Command) -> Result<()> {
     logging::start("off");
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let ran = commands::run(command, &context()?, &mut out);
+    let context = Context { only_looks: commands::only_looks(command), ..context()? };
+    let ran = commands::run(command, &context, &mut out);
     // Also before an exit status that is an answer.
     let flushed = out.flush().map_err(CommandError::from);
     ran?;

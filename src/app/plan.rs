@@ -7,6 +7,7 @@ use super::error::{AppError, Result};
 use crate::cli::{CheckinMode, MountArgs};
 use crate::commands::error::CommandError;
 use crate::commands::place::{Context, MountTable, is_dead, locate_mountpoint};
+use crate::config::LeasePolicy;
 use crate::engine::Workspace;
 use crate::model::Holder;
 use crate::sys;
@@ -28,7 +29,8 @@ pub(super) struct MountPlan {
     pub(super) user: String,
     pub(super) checkout: String,
     pub(super) holder: Holder,
-    pub(super) ttl_ms: i64,
+    /// How long leases last, if not as the policy has it.
+    pub(super) ttl_ms: Option<i64>,
     pub(super) checkin: CheckinMode,
     pub(super) read_only: bool,
     pub(super) allow_other: bool,
@@ -55,7 +57,7 @@ impl MountPlan {
             user,
             checkout,
             holder,
-            ttl_ms: args.ttl_ms.unwrap_or(workspace.policy().ttl_ms),
+            ttl_ms: permitted_ttl(args.ttl_ms, &workspace.policy().leasing)?,
             checkin: args.checkin,
             read_only: args.read_only,
             allow_other: args.allow_other,
@@ -70,12 +72,22 @@ impl MountPlan {
         // One word each, since a name may begin with a dash.
         arguments.push(format!("--as={}", self.user).into());
         arguments.push(format!("--checkout={}", self.checkout).into());
-        arguments.push(format!("--ttl={}ms", self.ttl_ms).into());
+        arguments.extend(self.ttl_ms.map(|ttl_ms| format!("--ttl={ttl_ms}ms").into()));
         arguments.push(format!("--checkin={checkin}").into());
         arguments.extend(self.read_only.then(|| "--read-only".into()));
         arguments.extend(self.allow_other.then(|| "--allow-other".into()));
         arguments.extend(["--".into(), self.workspace.clone().into(), self.mountpoint.clone().into()]);
         arguments
+    }
+}
+
+/// The time that is asked for, unless it is longer than what policy permits everywhere; rules may still cut it.
+fn permitted_ttl(ttl_ms: Option<i64>, policy: &LeasePolicy) -> Result<Option<i64>> {
+    match ttl_ms {
+        Some(ttl_ms) if ttl_ms > policy.max_ttl_ms => {
+            Err(AppError::TtlTooLong { ttl_ms, max_ttl_ms: policy.max_ttl_ms })
+        }
+        _ => Ok(ttl_ms),
     }
 }
 
@@ -160,7 +172,7 @@ mod tests {
             user: "-ada".into(),
             checkout: "desk=1".into(),
             holder: "-ada@desk=1".parse().unwrap(),
-            ttl_ms: 90_500,
+            ttl_ms: Some(90_500),
             checkin: CheckinMode::Close,
             read_only: true,
             allow_other: false,
@@ -173,7 +185,7 @@ mod tests {
         assert!(args.foreground && args.read_only && !args.allow_other);
         assert_eq!((args.workspace, args.mountpoint), (plan.workspace, plan.mountpoint));
         assert_eq!((args.user, args.checkout), (Some(plan.user), Some(plan.checkout)));
-        assert_eq!((args.ttl_ms, args.checkin), (Some(plan.ttl_ms), plan.checkin));
+        assert_eq!((args.ttl_ms, args.checkin), (plan.ttl_ms, plan.checkin));
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub enum EventKind {
     OverwroteUnseen,
     /// Bytes were written under a lease that somebody else had taken.
     LeaseLost,
+    /// Somebody wrote to what somebody else holds, as policy permits; both are told.
+    LeaseConflict,
     /// A save was made on an older version than the newest.
     StaleSave,
     /// Bytes were put aside as a recovery copy.
@@ -66,6 +68,7 @@ impl EventKind {
             Self::Reverted => "reverted",
             Self::OverwroteUnseen => "overwrote-unseen",
             Self::LeaseLost => "lease-lost",
+            Self::LeaseConflict => "lease-conflict",
             Self::StaleSave => "stale-save",
             Self::Recovered => "recovered",
             Self::PublishFailed => "publish-failed",
@@ -180,7 +183,8 @@ fn problems_of(conn: &Connection, holder: &Holder) -> Result<Vec<Event>> {
         SELECT max(e.seq), e.at, e.kind, e.artifact, e.holder, e.detail, e.key, e.generation, e.boot, e.boot_ms,
           e.expires_boot_ms, e.expires
         FROM event e LEFT JOIN settled s ON s.artifact IS e.artifact
-        WHERE e.holder = ?1 AND e.kind IN ('lease-lost', 'stale-save', 'publish-failed', 'checkin-failed', 'broken')
+        WHERE e.holder = ?1 AND e.kind IN
+            ('lease-lost', 'lease-conflict', 'stale-save', 'publish-failed', 'checkin-failed', 'broken')
           AND e.seq > coalesce(s.seq, 0)
         GROUP BY e.kind, e.artifact ORDER BY 1";
     many(conn, "list problems", sql, [holder.as_str()], event_row)

@@ -11,7 +11,7 @@ use super::head::{self, ChangeHead};
 use super::leases;
 use super::rows::{ino_at, kind_code};
 use super::view::{self, execute, one};
-use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
+use super::{Actor, Catalog, CatalogError, Durability, LeaseTerms, Place, Result};
 use crate::ids::Ids;
 use crate::model::{
     ArtifactId, ArtifactPath, Attrs, ChangeNumber, CheckoutId, Content, Entry, Holder, Identity, Ino,
@@ -100,9 +100,9 @@ impl<'a> Import<'a> {
         let actor = Actor {
             checkout: CheckoutId(0),
             holder: author.clone(),
-            ttl_ms: 1,
+            // It takes none, and is refused what anybody holds.
+            terms: LeaseTerms::of_asking(Arc::default(), None),
             now,
-            take_from_writers: false,
             owner: (0, 0),
             // Who may import what is the engine's to know.
             identity: Arc::new(Identity::root()),

@@ -30,6 +30,7 @@ mod saves;
 mod schema;
 mod shared;
 mod stamps;
+mod terms;
 mod turns;
 mod unsynced;
 mod view;
@@ -66,11 +67,11 @@ pub use roots::{Reference, WorkId};
 pub use saves::{AttrChange, Save, Saved};
 pub use shared::Unshared;
 pub use stamps::StampRow;
+pub use terms::LeaseTerms;
 pub use unsynced::UnsyncedSave;
 
 use crate::model::{
-    ArtifactId, Attrs, CheckoutId, Entry, Holder, Identity, Ino, Instant, Kind, Layer, LeaseRequest, Name,
-    Seq,
+    ArtifactId, Attrs, CheckoutId, Entry, Holder, Identity, Ino, Instant, Kind, Layer, Name, Seq,
 };
 use crate::sys;
 use error::doing;
@@ -101,19 +102,17 @@ pub enum Durability {
     Full,
 }
 
-/// Who does something in which checkout, when, and for how long it takes leases.
+/// Who does something in which checkout, when, and on which terms he takes leases.
 #[derive(Debug, Clone)]
 pub struct Actor {
     /// The checkout.
     pub checkout: CheckoutId,
     /// The holder of the checkout's leases.
     pub holder: Holder,
-    /// How long a lease that is granted lasts, in milliseconds.
-    pub ttl_ms: i64,
+    /// On which terms he takes leases.
+    pub terms: LeaseTerms,
     /// The present.
     pub now: Instant,
-    /// Whether an ended lease is free though its holder's mount lives and has unpublished bytes (policy `take`).
-    pub take_from_writers: bool,
     /// The user and group that files of the head tree belong to in this checkout.
     pub owner: (u32, u32),
     /// Who is judged by the access rules.
@@ -123,15 +122,6 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// The request for a lease as the actor makes it.
-    pub(crate) fn request(&self) -> LeaseRequest {
-        LeaseRequest {
-            holder: self.holder.clone(),
-            ttl_ms: self.ttl_ms,
-            take_from_writers: self.take_from_writers,
-        }
-    }
-
     /// The attributes of an entry as this checkout shows them: versions have no owner of their own.
     fn attrs_of(&self, entry: &Entry) -> Attrs {
         match entry.layer {

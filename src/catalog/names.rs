@@ -210,7 +210,7 @@ fn settle_on(
             let lease = leases::take(tx, actor, head.artifact, base.or(head.head))?;
             give_way(tx, actor, head.artifact, fresh)?;
             forget_name(tx, actor.checkout, place)?;
-            let body = Body { generation: Some(lease.generation), ..body };
+            let body = Body { generation: lease.map(|lease| lease.generation), ..body };
             let body = body.replacing(tx, actor.checkout, &head)?;
             put_body(tx, actor.checkout, head.artifact, &body, base.or(head.head), Scratch::No)
         }
@@ -236,7 +236,7 @@ fn add(
     let generation = match scratch {
         Scratch::No => {
             leases::check_place(tx, actor, place)?;
-            Some(leases::reserve(tx, actor, seq, id)?.generation)
+            leases::reserve(tx, actor, place, seq, id)?.map(|lease| lease.generation)
         }
         Scratch::Provisional | Scratch::Yes => None,
     };
@@ -503,7 +503,8 @@ impl Renaming<'_> {
         let scratch = if source.head.is_some() { Scratch::No } else { self.classes.1 };
         let reserves = source.scratch != Scratch::No && scratch == Scratch::No;
         let generation = if reserves {
-            Some(leases::reserve(self.tx, self.actor, source.artifact, source.id)?.generation)
+            let reserved = leases::reserve(self.tx, self.actor, self.to, source.artifact, source.id)?;
+            reserved.map(|lease| lease.generation)
         } else {
             generation
         };

@@ -42,9 +42,10 @@ impl Catalog {
 }
 
 fn promote_one(tx: &Transaction<'_>, actor: &Actor, entry: &Entry) -> Result<()> {
-    leases::check_place(tx, actor, &Place { parent: entry.parent, name: entry.name.clone() })?;
-    let lease = leases::reserve(tx, actor, entry.artifact, entry.id)?;
+    let place = Place { parent: entry.parent, name: entry.name.clone() };
+    leases::check_place(tx, actor, &place)?;
+    let lease = leases::reserve(tx, actor, &place, entry.artifact, entry.id)?;
     let sql = "UPDATE draft SET scratch = 0, generation = ?3 WHERE checkout = ?1 AND artifact = ?2";
-    let params = (actor.checkout.0, entry.artifact.0, lease.generation.0);
+    let params = (actor.checkout.0, entry.artifact.0, lease.map(|lease| lease.generation.0));
     execute(tx, "promote a scratch file", sql, params).map(drop)
 }

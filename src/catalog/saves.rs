@@ -162,7 +162,7 @@ fn fence(
             Err(CatalogError::Quarantined { artifact, lease }) => {
                 Err(CatalogError::LeaseLost { artifact, lease: Some(lease) })
             }
-            other => other.map(Some),
+            other => other,
         },
     }
 }
@@ -195,9 +195,9 @@ fn attr_generation(
         return Ok(entry.generation());
     }
     if entry.kind != Kind::Directory {
-        return leases::take(tx, actor, artifact, base).map(|lease| Some(lease.generation));
+        return Ok(leases::take(tx, actor, artifact, base)?.map(|lease| lease.generation));
     }
-    match leases::blocker(tx, &actor.holder, artifact, actor.now)? {
+    match leases::refusing_lease(tx, actor, artifact)? {
         Some(lease) => Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) }),
         None => Ok(entry.generation()),
     }

@@ -39,9 +39,29 @@ mod users;
 
 use std::io::Write;
 
-use crate::cli::Command;
+use crate::cli::{Command, LeaseAction};
 use error::Result;
 use place::Context;
+
+/// Whether a subcommand changes nothing that a policy governs, and so goes on without a usable one.
+pub fn only_looks(command: &Command) -> bool {
+    match command {
+        Command::Status(_)
+        | Command::Log(_)
+        | Command::Cat(_)
+        | Command::Leases(_)
+        | Command::Recovered(_)
+        | Command::Backup(_) => true,
+        Command::Lease(args) => matches!(
+            args.action,
+            LeaseAction::Show(_) | LeaseAction::List(_) | LeaseAction::Guard(_) | LeaseAction::Events(_)
+        ),
+        // Its daemon knows what held before. With a message it checks in.
+        Command::Umount(args) => args.message.is_none(),
+        Command::Fsck(args) => !args.repair,
+        _ => false,
+    }
+}
 
 /// Runs a subcommand, which prints to `out`.
 ///

@@ -22,6 +22,28 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
     },
+    /// Anybody may put another file in its place.
+    #[error("{}: everybody may write in this directory, and so replace config.toml; run `chmod o-w` on it and check what config.toml says", path.display())]
+    OpenDirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The name is a symlink, whose target somebody else may change.
+    #[error("{}: is a symlink; put the file itself there", path.display())]
+    Symlink {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A user whom the policy governs has put the file there.
+    #[error("{}: belongs to user {owner}, but the workspace to user {workspace}; check what it says and `chown {workspace}` it", path.display())]
+    ForeignOwner {
+        /// The file.
+        path: PathBuf,
+        /// The file's owner.
+        owner: u32,
+        /// The directory's owner.
+        workspace: u32,
+    },
     /// The text is no TOML, has an unknown key, or a value is of the wrong type or not one of the choices.
     #[error("{}:{line}: {} not understood", path.display(), quoted(key.as_deref()))]
     Syntax {
@@ -56,6 +78,18 @@ pub enum ConfigError {
         /// The line, from 1.
         line: usize,
         /// What is wrong, in constant words.
+        problem: &'static str,
+    },
+    /// A value can't be used, by itself or beside another.
+    #[error("{}:{line}: \"{key}\" can't be used: {problem}", path.display())]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The key.
+        key: &'static str,
+        /// What is wrong.
         problem: &'static str,
     },
     /// A list of globs can't be used.

@@ -2,25 +2,28 @@
 
 mod duration;
 mod error;
+mod file;
+mod leasing;
 mod policy;
 mod remote;
 mod template;
 
 pub use duration::{DurationError, MAX_DURATION_MS, duration_text, parse_duration_ms};
 pub use error::{ConfigError, SyntaxFault};
+pub use file::FileIdentity;
+pub use leasing::{Breakers, LeaseNeed, LeasePolicy, LeaseRule, OnConflict, Release, Renew};
 pub use policy::{CloseDurability, ListXattrs, Policy, UnresolvedWriter};
 pub use remote::Remote;
 pub use template::DEFAULT_CONFIG_TOML;
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::ops::Range;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use serde::Deserialize;
 use toml::Spanned;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
+
+use leasing::{RuleConfig, TOP_KEYS, TermsConfig};
 
 use crate::model::{AMBIGUOUS, DOCUMENTS, GlobError, KnownGlob, NameGlobs, PathGlobs, SCRATCH, ScratchRules};
 
@@ -28,27 +31,37 @@ use crate::model::{AMBIGUOUS, DOCUMENTS, GlobError, KnownGlob, NameGlobs, PathGl
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
+    lease: Option<LeaseNeed>,
     ttl: Option<Spanned<String>>,
+    max_ttl: Option<Spanned<String>>,
+    on_conflict: Option<OnConflict>,
+    on_intent_overlap: Option<OnConflict>,
+    on_unresolved_writer: Option<UnresolvedWriter>,
+    renew: Option<Renew>,
+    release: Option<Release>,
+    r#break: Option<Spanned<Vec<String>>>,
     grace: Option<Spanned<String>>,
     checkin_delay: Option<Spanned<String>>,
     quiet: Option<Spanned<String>>,
     close: Option<CloseDurability>,
     list_xattrs: Option<ListXattrs>,
-    on_unresolved_writer: Option<UnresolvedWriter>,
     scratch: Option<Spanned<Vec<String>>>,
     ambiguous: Option<Spanned<Vec<String>>>,
     documents: Option<Spanned<Vec<String>>>,
     live: Option<Spanned<Vec<String>>>,
     on_first_write: Option<Spanned<Vec<String>>>,
+    rule: Option<Vec<RuleConfig>>,
     remote: Option<remote::RemoteConfig>,
 }
 
 impl Config {
     /// Reads the policy from a file; one that is missing leaves all defaults.
     ///
-    /// A file that everybody may write is refused: it decides what is kept of other people's work.
+    /// It decides what is kept of other people's work. So it is refused where those whom it governs could have written it:
+    /// where everybody may write it or its directory, where it is no regular file of its own, and where it belongs to
+    /// another user than its directory and root.
     pub fn load(path: &Path) -> Result<Policy, ConfigError> {
-        match read(path)? {
+        match file::read(path)? {
             Some(text) => Self::parse(path, &text),
             None => Ok(Policy::default()),
         }
@@ -61,11 +74,12 @@ impl Config {
         config.resolve(&source)
     }
 
-    fn resolve(self, source: &Source<'_>) -> Result<Policy, ConfigError> {
+    fn resolve(mut self, source: &Source<'_>) -> Result<Policy, ConfigError> {
         let default = Policy::default();
         Ok(Policy {
             scratch: self.scratch_rules(source)?,
-            ttl_ms: source.duration_ms("ttl", self.ttl, default.ttl_ms)?,
+            leasing: self.take_terms().resolve(source, &TOP_KEYS)?.defaults(),
+            rules: self.take_rules(source)?,
             grace_ms: source.duration_ms("grace", self.grace, default.grace_ms)?,
             checkin_delay_ms: source.duration_ms(
                 "checkin_delay",
@@ -75,16 +89,36 @@ impl Config {
             quiet_ms: source.duration_ms("quiet", self.quiet, default.quiet_ms)?,
             close: self.close.unwrap_or_default(),
             list_xattrs: self.list_xattrs.unwrap_or_default(),
-            unresolved_writer: self.on_unresolved_writer.unwrap_or_default(),
             live: source.globs("live", self.live, default.live, |globs| NameGlobs::new(&globs))?,
-            on_first_write: source.globs(
-                "on_first_write",
-                self.on_first_write,
-                default.on_first_write,
-                |globs| PathGlobs::new(&globs),
-            )?,
             remote: self.remote.map(|remote| remote.resolve(source)).transpose()?,
         })
+    }
+
+    fn take_terms(&mut self) -> TermsConfig {
+        TermsConfig {
+            lease: self.lease.take(),
+            ttl: self.ttl.take(),
+            max_ttl: self.max_ttl.take(),
+            on_conflict: self.on_conflict.take(),
+            on_intent_overlap: self.on_intent_overlap.take(),
+            on_unresolved_writer: self.on_unresolved_writer.take(),
+            renew: self.renew.take(),
+            release: self.release.take(),
+            breakers: self.r#break.take(),
+        }
+    }
+
+    /// The rules in their order; the old key stands before them all.
+    fn take_rules(&mut self, source: &Source<'_>) -> Result<Vec<LeaseRule>, ConfigError> {
+        let mut rules = Vec::new();
+        if let Some(globs) = self.on_first_write.take() {
+            let paths = source.path_globs("on_first_write", globs)?;
+            rules.extend((!paths.is_empty()).then(|| LeaseRule::on_first_write(paths)));
+        }
+        for rule in self.rule.take().unwrap_or_default() {
+            rules.push(rule.resolve(source)?);
+        }
+        Ok(rules)
     }
 
     /// Compiles the three lists one by one, so that an error has its line, and then together.
@@ -111,22 +145,6 @@ fn list_or(list: &Option<Spanned<Vec<String>>>, default: &[KnownGlob]) -> Vec<St
     }
 }
 
-/// Reads the file, unless it is missing; asks the open file for its mode, so that both are of one file.
-fn read(path: &Path) -> Result<Option<String>, ConfigError> {
-    const WRITABLE_BY_OTHERS: u32 = 0o002;
-    let failed = |source| ConfigError::Read { path: path.to_owned(), source };
-    let mut file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(failed)?,
-    };
-    if file.metadata().map_err(failed)?.permissions().mode() & WRITABLE_BY_OTHERS != 0 {
-        return Err(ConfigError::WorldWritable { path: path.to_owned() });
-    }
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(failed)?;
-    Ok(Some(text))
-}
-
 /// The text of a configuration and where it is from: what an error needs to name its place.
 struct Source<'a> {
     path: &'a Path,
@@ -140,13 +158,24 @@ impl Source<'_> {
         value: Option<Spanned<String>>,
         default_ms: i64,
     ) -> Result<i64, ConfigError> {
-        let Some(value) = value else { return Ok(default_ms) };
+        value.map_or(Ok(default_ms), |value| self.duration(key, &value))
+    }
+
+    fn duration(&self, key: &'static str, value: &Spanned<String>) -> Result<i64, ConfigError> {
         parse_duration_ms(value.get_ref()).map_err(|source| ConfigError::Duration {
             path: self.path.to_owned(),
             line: self.line(value.span().start),
             key,
             source,
         })
+    }
+
+    fn path_globs(&self, key: &'static str, list: Spanned<Vec<String>>) -> Result<PathGlobs, ConfigError> {
+        PathGlobs::new(list.get_ref()).map_err(|error| self.bad_globs(key, list.span(), error))
+    }
+
+    fn bad_value(&self, key: &'static str, at: usize, problem: &'static str) -> ConfigError {
+        ConfigError::Value { path: self.path.to_owned(), line: self.line(at), key, problem }
     }
 
     fn globs<T>(
@@ -182,9 +211,13 @@ impl Source<'_> {
     /// Whether a byte offset lies in the table `[remote]`, or in what stands in its place.
     fn is_in_remote(&self, offset: usize) -> bool {
         let (table, _) = DeTable::parse_recoverable(self.text);
-        let begun = table.get_ref().iter().filter(|(key, _)| key.span().start <= offset);
-        let last = begun.max_by_key(|(key, _)| key.span().start);
-        last.is_some_and(|(key, _)| key.get_ref() == "remote")
+        // A table that stands in a list of tables begins with a heading of its own.
+        let begins = table.get_ref().iter().flat_map(|(key, value)| {
+            let rules = elements(value.get_ref()).map(|rule| rule.span().start);
+            rules.chain([key.span().start]).map(move |start| (start, key.get_ref()))
+        });
+        let last = begins.filter(|(start, _)| *start <= offset).max_by_key(|(start, _)| *start);
+        last.is_some_and(|(_, key)| key == "remote")
     }
 
     /// The line of a byte offset, from 1.
@@ -195,9 +228,13 @@ impl Source<'_> {
     /// The key of the setting that holds a byte offset, or else the one with which its line begins.
     fn key(&self, offset: usize) -> Option<String> {
         let (table, _) = DeTable::parse_recoverable(self.text);
-        let holds = |span: Range<usize>| span.contains(&offset);
-        let found = table.get_ref().iter().find(|(key, value)| holds(key.span()) || holds(value.span()));
-        found.map(|(key, _)| key.get_ref().to_string()).or_else(|| self.first_key_of_line(offset))
+        let rules = table.get_ref().iter().filter(|(key, _)| key.get_ref() == "rule");
+        let rule = rules
+            .flat_map(|(_, value)| elements(value.get_ref()))
+            .filter_map(|rule| key_at(rule.get_ref().as_table()?, offset))
+            .map(|key| format!("rule.{key}"))
+            .next();
+        rule.or_else(|| key_at(table.get_ref(), offset)).or_else(|| self.first_key_of_line(offset))
     }
 
     fn first_key_of_line(&self, offset: usize) -> Option<String> {
@@ -206,6 +243,18 @@ impl Source<'_> {
             |key: &str| !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         Some(key.trim()).filter(|key| is_bare(key)).map(str::to_owned)
     }
+}
+
+/// The key of the setting of a table that holds a byte offset.
+fn key_at(table: &DeTable<'_>, offset: usize) -> Option<String> {
+    let holds = |span: Range<usize>| span.contains(&offset);
+    let found = table.iter().find(|(key, value)| holds(key.span()) || holds(value.span()));
+    found.map(|(key, _)| key.get_ref().to_string())
+}
+
+/// The elements of a list; none of anything else.
+fn elements<'a, 'b>(value: &'a DeValue<'b>) -> impl Iterator<Item = &'a Spanned<DeValue<'b>>> {
+    value.as_array().into_iter().flat_map(|array| array.iter())
 }
 
 #[cfg(test)]

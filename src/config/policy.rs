@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
-use super::Remote;
-use crate::model::{NameGlobs, PathGlobs, ScratchRules};
+use super::{LeasePolicy, LeaseRule, Remote};
+use crate::model::{ArtifactPath, NameGlobs, ScratchRules};
 
 /// When a save that was acknowledged by close(2) or rename(2) survives a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -41,8 +41,10 @@ pub enum UnresolvedWriter {
 /// The policy of a workspace: its `config.toml` as resolved, with the defaults filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// How long a lease lasts from its grant or renewal, in milliseconds; positive.
-    pub ttl_ms: i64,
+    /// On which terms artifacts are leased where no rule says otherwise.
+    pub leasing: LeasePolicy,
+    /// What is different for some paths; of several that match, the last one that has a key says it.
+    pub rules: Vec<LeaseRule>,
     /// The gap inside one save over which a lease and a name's identity outlive the name, in milliseconds; positive.
     pub grace_ms: i64,
     /// How long after the last writer closed `--checkin close` checks in, in milliseconds; positive.
@@ -55,14 +57,29 @@ pub struct Policy {
     pub scratch: ScratchRules,
     /// Files that applications edit in place with a journal beside them: the draft is written directly.
     pub live: NameGlobs,
-    /// Files that an open `O_RDWR` doesn't lease: their first write does, or is refused.
-    pub on_first_write: PathGlobs,
     /// After how long an ambiguous file that stays is a document, in milliseconds; positive.
     pub quiet_ms: i64,
-    /// What becomes of an ended lease whose writer is not known to have stopped.
-    pub unresolved_writer: UnresolvedWriter,
     /// A shared store behind that of the workspace.
     pub remote: Option<Remote>,
+}
+
+impl Policy {
+    /// On which terms the artifact at a path is leased.
+    pub fn lease_at(&self, path: &ArtifactPath) -> LeasePolicy {
+        let mut terms = self.leasing.clone();
+        for rule in &self.rules {
+            rule.apply(path, &mut terms);
+        }
+        terms.ttl_ms = terms.ttl_ms.min(terms.max_ttl_ms);
+        terms
+    }
+
+    /// Whether some artifact may be leased on terms of which `is_meant` holds.
+    ///
+    /// Only for terms of one key; it spares those the work who look for what the policy never says.
+    pub fn may_lease(&self, is_meant: impl Fn(&LeasePolicy) -> bool) -> bool {
+        is_meant(&self.leasing) || self.rules.iter().any(|rule| is_meant(&rule.said_of(&self.leasing)))
+    }
 }
 
 /// Files of SQLite and HDF5: both write in place and recover by themselves.
@@ -71,16 +88,15 @@ pub(super) const LIVE: [&str; 3] = ["*.sqlite", "*.db", "*.h5"];
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            ttl_ms: 8 * 3_600_000,
+            leasing: LeasePolicy::default(),
+            rules: Vec::new(),
             grace_ms: 5_000,
             checkin_delay_ms: 5_000,
             close: CloseDurability::default(),
             list_xattrs: ListXattrs::default(),
             scratch: ScratchRules::default(),
             live: NameGlobs::new(&LIVE).expect("BUG: the default globs must compile"),
-            on_first_write: PathGlobs::new::<&str>(&[]).expect("BUG: no glob must compile"),
             quiet_ms: 30_000,
-            unresolved_writer: UnresolvedWriter::default(),
             remote: None,
         }
     }

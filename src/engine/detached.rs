@@ -23,12 +23,12 @@ pub struct Detached {
     workspace: Arc<Workspace>,
     checkout: CheckoutId,
     holder: Holder,
-    ttl_ms: i64,
+    ttl_ms: Option<i64>,
 }
 
 impl Workspace {
-    /// The checkout of a holder, made if there is none; the caller has seen that no live process has it mounted.
-    pub fn detached(self: &Arc<Self>, holder: &Holder, ttl_ms: i64) -> Result<Detached> {
+    /// The checkout of a holder, made if there is none, in which leases are taken for `ttl_ms`, or as policy has it; the caller has seen that no live process has it mounted.
+    pub fn detached(self: &Arc<Self>, holder: &Holder, ttl_ms: Option<i64>) -> Result<Detached> {
         let checkout = self.in_catalog(self.catalog().checkout(holder))?;
         self.take_back_lost_saves(checkout, holder)?;
         Ok(Detached { workspace: self.clone(), checkout, holder: holder.clone(), ttl_ms })
@@ -44,7 +44,9 @@ impl CheckoutOps for Detached {
         let access = self.workspace.access(self.checkout)?;
         let entries: Vec<Seq> =
             paths.iter().map(|path| Ok(access.entry_to_change(path)?.artifact)).collect::<Result<_>>()?;
-        let taken = self.workspace.catalog().acquire_whole(&self.actor(), &entries);
+        let actor = self.workspace.asking(self.actor(), self.ttl_ms);
+        self.workspace.refuse_unleased(&actor, &entries)?;
+        let taken = self.workspace.catalog().acquire_whole(&actor, &entries);
         let leases = taken.map_err(|error| self.refusal(first(paths), error))?;
         self.workspace.wake();
         Ok(leases)

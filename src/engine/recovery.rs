@@ -153,7 +153,7 @@ impl Workspace {
             let entry = self.in_catalog(self.catalog().entry_of(checkout, *artifact))?;
             match entry.filter(|entry| entry.scratch != Scratch::No) {
                 Some(entry) => {
-                    let actor = self.actor(checkout, holder, self.policy().ttl_ms, (0, 0));
+                    let actor = self.actor(checkout, holder, None, (0, 0));
                     let place = Place { parent: entry.parent, name: entry.name };
                     self.in_catalog(self.catalog().unlink(&actor, &place))?;
                 }

@@ -28,7 +28,7 @@ impl Workspace {
     /// Begins to watch for commits: none after this is missed.
     pub fn watch(&self) -> Watch {
         let wake = self.layout().wake();
-        let watch = match (wake.parent(), wake.file_name().and_then(|name| name.to_str())) {
+        let watch = match (wake.parent(), wake.file_name()) {
             (Some(run), Some(name)) => NameWatch::new(run, name).ok(),
             _ => None,
         };

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use super::access::identity_of_process;
 use super::files::{check_filesystem, file_error};
+use super::policy_file::{PolicyChange, PolicyFile, PolicyLook};
 use super::remote::RemoteStore;
 use super::stamps::CatalogStamps;
 use super::{EngineError, Layout, Result, init};
 use crate::blobs::{BlobError, DiskParts, DiskSettings, DiskStore, Faults, Stamps};
-use crate::catalog::{Actor, Catalog, CatalogError};
+use crate::catalog::{Actor, Catalog, CatalogError, LeaseTerms};
 use crate::clock::Clock;
-use crate::config::{Config, Policy, UnresolvedWriter};
+use crate::config::Policy;
 use crate::ids::Ids;
 use crate::model::{ArtifactPath, CheckoutId, Holder, Identity, Instant, Seq, VersionNumber};
 use crate::sys;
@@ -38,7 +39,7 @@ impl Environment {
 /// An open workspace: its catalog, its store and its policy.
 pub struct Workspace {
     layout: Layout,
-    policy: Policy,
+    policy: PolicyFile,
     catalog: Arc<Catalog>,
     blobs: Arc<DiskStore>,
     remote: Option<RemoteStore>,
@@ -78,19 +79,22 @@ impl Workspace {
 
     /// Opens the workspace in a directory. On a read-only filesystem it can be read, and whatever changes it fails.
     pub fn open(root: &Path, env: &Environment) -> Result<Self> {
-        Self::open_with(root, env, DiskSettings::default())
+        Self::open_with(root, env, DiskSettings::default(), false)
+    }
+
+    /// As [`open`](Self::open), for those who only look: a policy that can't be used is no reason not to. The defaults hold
+    /// then, and [`policy_fault`](Self::policy_fault) says so. Nothing may be written by way of it.
+    pub fn open_to_look(root: &Path, env: &Environment) -> Result<Self> {
+        Self::open_with(root, env, DiskSettings::default(), true)
     }
 
     /// As [`open`](Self::open), for a mount: changes of the store don't wait long for other processes.
     pub fn open_in_mount(root: &Path, env: &Environment) -> Result<Self> {
-        Self::open_with(
-            root,
-            env,
-            DiskSettings { lock_wait_ms: MOUNT_LOCK_WAIT_MS, ..DiskSettings::default() },
-        )
+        let settings = DiskSettings { lock_wait_ms: MOUNT_LOCK_WAIT_MS, ..DiskSettings::default() };
+        Self::open_with(root, env, settings, false)
     }
 
-    fn open_with(root: &Path, env: &Environment, settings: DiskSettings) -> Result<Self> {
+    fn open_with(root: &Path, env: &Environment, settings: DiskSettings, only_looks: bool) -> Result<Self> {
         let root = fs::canonicalize(root).map_err(file_error("find", root))?;
         let layout = Layout::new(&root);
         let dot = match sys::open_dir(&layout.dot()) {
@@ -101,7 +105,11 @@ impl Workspace {
             Err(error) => return Err(file_error("open", &layout.dot())(error)),
         };
         check_filesystem(&dot, &root)?;
-        let policy = Config::load(&layout.config())?;
+        let policy = if only_looks {
+            PolicyFile::open_to_look(&layout.config())
+        } else {
+            PolicyFile::open(&layout.config())?
+        };
         let archived = sys::is_read_only_filesystem(&dot).map_err(file_error("examine", &layout.dot()))?;
         let open = if archived { Catalog::open_archived } else { Catalog::open };
         let catalog = open(&layout.catalog())
@@ -112,11 +120,17 @@ impl Workspace {
         let blobs = Arc::new(DiskStore::open(&layout.objects(), &layout.staging(), &parts)?);
         // Nothing can be made on an archive, nor is anything kept there.
         let spool = if archived { std::env::temp_dir() } else { layout.staging() };
-        let remote = policy.remote.as_ref();
-        let remote = remote
-            .map(|remote| RemoteStore::open(remote, &blobs, spool, &env.clock))
-            .transpose()
-            .map_err(|error| bad_remote(&layout, error))?;
+        let wanted = policy.present().remote.clone();
+        let opened = wanted.map(|remote| {
+            RemoteStore::open(&remote, &blobs, spool, &env.clock).map_err(|error| bad_remote(&layout, error))
+        });
+        let remote = match opened.transpose() {
+            Err(error) if only_looks => {
+                policy.note_fault(error.to_string());
+                None
+            }
+            opened => opened?,
+        };
         let identity = Arc::new(identity_of_process(&layout.catalog())?);
         Ok(Self { layout, policy, catalog, blobs, remote, archived, identity, env: env.clone() })
     }
@@ -151,9 +165,25 @@ impl Workspace {
         &self.layout
     }
 
-    /// What `config.toml` said when it was opened.
-    pub fn policy(&self) -> &Policy {
-        &self.policy
+    /// What `config.toml` says, as it was last looked at.
+    pub fn policy(&self) -> Arc<Policy> {
+        self.policy.present()
+    }
+
+    /// Takes over what `config.toml` says, if it is another one or could not be used before; what can't be used leaves what
+    /// held before, and `[remote]` stays what it was when the workspace was opened.
+    pub fn look_at_policy(&self, look: PolicyLook) -> PolicyChange {
+        self.policy.look(&self.layout.config(), look)
+    }
+
+    /// Why the present `config.toml` can't be used, if it can't.
+    pub fn policy_fault(&self) -> Option<String> {
+        self.policy.fault()
+    }
+
+    /// What keeps the present `config.toml` from being what holds, a line each.
+    pub fn policy_problems(&self) -> Vec<String> {
+        self.policy.problems(&self.layout.config())
     }
 
     /// The durable state.
@@ -204,14 +234,20 @@ impl Workspace {
         self.env.clock.now()
     }
 
-    /// Who acts in a checkout now; `owner` is the user and group that files of the head tree belong to there.
-    pub fn actor(&self, checkout: CheckoutId, holder: &Holder, ttl_ms: i64, owner: (u32, u32)) -> Actor {
+    /// Who acts in a checkout now, and takes leases for `ttl_ms` where policy permits it, or for as long as it says; `owner`
+    /// is the user and group that files of the head tree belong to there.
+    pub fn actor(
+        &self,
+        checkout: CheckoutId,
+        holder: &Holder,
+        ttl_ms: Option<i64>,
+        owner: (u32, u32),
+    ) -> Actor {
         Actor {
             checkout,
             holder: holder.clone(),
-            ttl_ms,
+            terms: LeaseTerms::of_use(self.policy(), ttl_ms),
             now: self.now(),
-            take_from_writers: self.policy.unresolved_writer == UnresolvedWriter::Take,
             owner,
             identity: self.identity.clone(),
             granted: std::cell::Cell::default(),

@@ -1,4 +1,4 @@
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -14,6 +14,8 @@ const BUFFER_BYTES: usize = 4096;
 /// A touched, written, created or renamed file.
 const CHANGES: u32 =
     libc::IN_ATTRIB | libc::IN_MODIFY | libc::IN_CLOSE_WRITE | libc::IN_CREATE | libc::IN_MOVED_TO;
+/// A file that a writer has closed, or that was renamed to its name.
+const WHOLE: u32 = libc::IN_CLOSE_WRITE | libc::IN_MOVED_TO;
 
 /// Tells when one name in a directory is touched, written or replaced (inotify(7)).
 ///
@@ -26,14 +28,24 @@ pub struct NameWatch {
 
 impl NameWatch {
     /// Watches `name` in `directory`, which must exist.
-    pub fn new(directory: &Path, name: &str) -> io::Result<Self> {
+    pub fn new(directory: &Path, name: &OsStr) -> io::Result<Self> {
+        Self::watch(directory, name, CHANGES)
+    }
+
+    /// Watches for a file of that name that is whole: a writer has closed it, or it was renamed there. What others write in
+    /// the directory wakes nobody.
+    pub fn of_whole(directory: &Path, name: &OsStr) -> io::Result<Self> {
+        Self::watch(directory, name, WHOLE)
+    }
+
+    fn watch(directory: &Path, name: &OsStr, changes: u32) -> io::Result<Self> {
         // SAFETY: inotify_init1 takes flags only.
         let fd = check(unsafe { libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK) })?;
         // SAFETY: the descriptor is new and nobody else's.
         let inotify = unsafe { OwnedFd::from_raw_fd(fd) };
         let path = super::host::c_path(directory)?;
         // SAFETY: the descriptor is open and `path` is a NUL-terminated string.
-        check(unsafe { libc::inotify_add_watch(inotify.as_raw_fd(), path.as_ptr(), CHANGES) })?;
+        check(unsafe { libc::inotify_add_watch(inotify.as_raw_fd(), path.as_ptr(), changes) })?;
         Ok(Self { inotify, name: name.into() })
     }
 
@@ -92,7 +104,7 @@ mod tests {
     #[test]
     fn a_touch_of_the_name_wakes_and_others_do_not() {
         let dir = tempfile::tempdir().unwrap();
-        let watch = NameWatch::new(dir.path(), "wake").unwrap();
+        let watch = NameWatch::new(dir.path(), OsStr::new("wake")).unwrap();
         assert!(!watch.wait(Duration::ZERO).unwrap());
         std::fs::write(dir.path().join("other"), "").unwrap();
         assert!(!watch.wait(Duration::ZERO).unwrap());
@@ -102,5 +114,21 @@ mod tests {
         file.set_modified(std::time::UNIX_EPOCH).unwrap();
         assert!(watch.wait(Duration::from_secs(1)).unwrap());
         assert!(!watch.wait(Duration::ZERO).unwrap(), "all events were taken");
+    }
+
+    #[test]
+    fn a_file_counts_as_whole_when_its_writer_has_closed_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("policy");
+        let watch = NameWatch::of_whole(dir.path(), OsStr::new("policy")).unwrap();
+        let mut file = std::fs::File::create(&path).unwrap();
+        std::io::Write::write_all(&mut file, b"half").unwrap();
+        assert!(!watch.wait(Duration::ZERO).unwrap(), "it is being written");
+        drop(file);
+        assert!(watch.wait(Duration::from_secs(1)).unwrap());
+        std::fs::rename(&path, dir.path().join("other")).unwrap();
+        assert!(!watch.wait(Duration::ZERO).unwrap(), "it is gone");
+        std::fs::rename(dir.path().join("other"), &path).unwrap();
+        assert!(watch.wait(Duration::from_secs(1)).unwrap());
     }
 }

@@ -201,7 +201,7 @@ impl Vfs {
             (state.artifact, state.scratch == Scratch::No)
         };
         let catalog = self.workspace.catalog();
-        let blocked = leased && catalog.blocker(&self.options.holder, artifact, self.now())?.is_some();
+        let blocked = leased && catalog.refusing_lease(&self.actor(), artifact)?.is_some();
         if blocked { Err(VfsError::Denied) } else { Ok(()) }
     }
 

@@ -9,7 +9,9 @@ use super::error::io;
 use super::handles::OpenFile;
 use super::node::{Fate, Node, State};
 use super::saving::Closing;
+use super::terms::NOT_RENEWED;
 use super::{Caller, Handle, Io, OpenRequest, Opened, Pace, Result, SetAttr, Vfs, VfsError};
+use crate::config::LeaseNeed;
 use crate::model::{Content, Ino, Kind, Scratch, Seq};
 use crate::sys;
 
@@ -164,13 +166,7 @@ impl Vfs {
 
     /// Whether policy lets this file be opened for writing without a lease.
     fn waits_for_first_write(&self, node: &Node) -> Result<bool> {
-        let globs = &self.workspace.policy().on_first_write;
-        if globs.is_empty() {
-            return Ok(false);
-        }
-        let artifact = node.lock().artifact;
-        let path = self.workspace.catalog().path_of(self.checkout, artifact)?;
-        Ok(path.is_some_and(|path| globs.is_match(&path)))
+        Ok(self.terms_of(node)?.terms.need == LeaseNeed::OnFirstWrite)
     }
 
     /// The name of an undrafted working node is switched to it as long as somebody may write.
@@ -208,7 +204,7 @@ impl Vfs {
             return Err(VfsError::ReadOnly);
         }
         let catalog = self.workspace.catalog();
-        if let Some(lease) = catalog.blocker(&self.options.holder, artifact, self.now())?
+        if let Some(lease) = catalog.refusing_lease(&self.actor(), artifact)?
             && !self.waits_for_first_write(node)?
         {
             return Err(VfsError::Held { lease: Some(Box::new(lease)) });
@@ -415,7 +411,9 @@ impl Vfs {
     /// Sees to lease and working file; tells whether the bytes can only become a recovery copy.
     fn prepare_write(&self, node: &Arc<Node>) -> Result<bool> {
         let fate = node.lock_idle().fate;
-        if fate == Fate::Named {
+        if fate == Fate::Named && self.is_overdue(node) {
+            self.detach(node, NOT_RENEWED);
+        } else if fate == Fate::Named {
             self.check_open_edit(node)?;
             match self.lease_for_write(node) {
                 Ok(()) => {}

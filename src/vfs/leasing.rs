@@ -1,11 +1,13 @@
-//! Leases as the mount uses them: taken by the first write intent, renewed by activity, given back if unused.
+//! Leases as the mount uses them: taken by the first write intent, renewed by activity, given back if unused. What
+//! policy makes different is in [`super::terms`].
 
 use std::sync::Arc;
 
-use super::node::{HeldLease, Node};
+use super::node::{HeldLease, Node, Unleased};
+use super::terms::unleased;
 use super::{Caller, Result, Vfs, VfsError};
 use crate::catalog::{CatalogError, EventKind, NewEvent, Place};
-use crate::model::{Entry, Kind, RENEW_FRACTION, ResourceKey, Scratch, Seq, VersionNumber};
+use crate::model::{Entry, Kind, ResourceKey, Scratch, Seq, VersionNumber};
 
 impl Vfs {
     /// Takes the lease for an opener, or renews it.
@@ -29,20 +31,25 @@ impl Vfs {
 
     /// Whether writing needs no word with the catalog.
     pub(super) fn has_fresh_lease(&self, node: &Node) -> bool {
+        let (now_ms, epoch) = (self.now().boot_ms, self.epoch());
         let state = node.lock();
-        state.scratch != Scratch::No || state.lease.as_ref().is_some_and(|lease| self.is_fresh(lease))
-    }
-
-    fn is_fresh(&self, lease: &HeldLease) -> bool {
-        let now_ms = self.now().boot_ms;
-        now_ms < lease.expires_boot_ms
-            && now_ms - lease.renewed_boot_ms < self.options.ttl_ms / RENEW_FRACTION
+        let needs_none = |it: &Unleased| it.found_at == epoch && now_ms < it.until_boot_ms;
+        let is_fresh = |it: &HeldLease| {
+            it.policy == epoch.policy && now_ms < it.expires_boot_ms && now_ms < it.due_boot_ms
+        };
+        state.scratch != Scratch::No
+            || state.unleased.as_ref().is_some_and(needs_none)
+            || state.lease.as_ref().is_some_and(is_fresh)
     }
 
     fn lease(&self, node: &Arc<Node>, seen: Option<VersionNumber>, opening: bool) -> Result<()> {
         if self.has_fresh_lease(node) {
             return Ok(());
         }
+        if self.is_overdue(node) {
+            return Err(VfsError::LeaseLost);
+        }
+        let terms = self.terms_of(node)?;
         let (artifact, id, known) = {
             let state = node.lock();
             (state.artifact, state.id, state.lease)
@@ -59,12 +66,15 @@ impl Vfs {
         let had = before.is_some_and(|l| l.holder == self.options.holder && l.is_live(now));
         let acquired = catalog.acquire(&self.actor(), &[(artifact, seen)]);
         let lease = acquired.inspect_err(|error| self.note_stale(error))?.pop();
-        let lease = lease.ok_or(VfsError::LeaseLost)?;
         let came_with_open = match known {
             Some(known) => known.came_with_open,
             None => opening && !had,
         };
-        node.lock().lease = Some(HeldLease::new(&lease, now.boot_ms, came_with_open));
+        let mut state = node.lock();
+        state.unleased = lease.is_none().then(|| unleased(&terms, now.boot_ms));
+        if let Some(lease) = lease {
+            state.lease = Some(HeldLease::new(&lease, now.boot_ms, &terms, came_with_open));
+        }
         Ok(())
     }
 

@@ -20,6 +20,7 @@ mod seen;
 mod settle;
 mod sync;
 mod table;
+mod terms;
 mod xattr;
 
 use std::fs::File;
@@ -176,8 +177,8 @@ pub trait Invalidate: Send + Sync {
 pub struct VfsOptions {
     /// The holder of its leases.
     pub holder: Holder,
-    /// How long a lease lasts, in milliseconds.
-    pub ttl_ms: i64,
+    /// How long a lease lasts, in milliseconds, if not as policy has it; cut to what policy permits.
+    pub ttl_ms: Option<i64>,
     /// Whether a file is checked in some time after its last writer closed it.
     pub checkin_on_close: bool,
     /// Whether nothing may be changed.
@@ -209,6 +210,7 @@ pub struct Vfs {
     follower: sync::Follower,
     access: access::Following,
     owed: sync::Owed,
+    epochs: terms::Epochs,
     synced_boot_ms: AtomicI64,
     /// The artifacts whose unsaved bytes the catalog knows of.
     noted_writers: Mutex<Vec<(Seq, Generation)>>,
@@ -262,6 +264,7 @@ impl Vfs {
             follower,
             access,
             owed: sync::Owed::default(),
+            epochs: terms::Epochs::default(),
             synced_boot_ms: AtomicI64::new(0),
             noted_writers: Mutex::default(),
             problems: problems::Problems::default(),
@@ -269,6 +272,7 @@ impl Vfs {
         });
         publisher::start(&vfs);
         vfs.requeue_staged()?;
+        vfs.workspace.in_catalog(vfs.give_back_drafts_later())?;
         Ok(vfs)
     }
 

@@ -327,6 +327,7 @@ impl Vfs {
             self.seal_in_place(claim, from_class, &from)?;
         }
         let renamed = catalog.rename(&self.actor(), &request)?;
+        self.epochs.names_changed();
         self.rebind(&claims.source, &renamed.source, &renamed.moved);
         if let (Some(claim), Some(exchanged)) = (&claims.target, &renamed.exchanged) {
             self.rebind(claim, exchanged, exchanged);

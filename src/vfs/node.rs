@@ -10,9 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::config::{LeasePolicy, Renew};
 use crate::engine::Unsaved;
 use crate::model::{
-    ArtifactId, Attrs, Content, Entry, Generation, Ino, Kind, Lease, Scratch, Seq, VersionNumber,
+    ArtifactId, Attrs, Content, Entry, Generation, Ino, Kind, Lease, RENEW_FRACTION, Scratch, Seq,
+    VersionNumber,
 };
 
 /// What the kernel knows by an inode number.
@@ -65,6 +67,10 @@ pub(super) struct State {
     /// Its process had not read the version that it writes over.
     pub unseen: bool,
     pub lease: Option<HeldLease>,
+    /// Writing goes on without a lease, as policy has it.
+    pub unleased: Option<Unleased>,
+    /// On which terms the artifact is leased, as this mount last found out.
+    pub terms: Option<KnownTerms>,
     /// An open file of the last save, while handles are open.
     pub file: Option<Arc<File>>,
     pub working: Option<Working>,
@@ -92,19 +98,58 @@ pub(super) struct HeldLease {
     pub generation: Generation,
     pub expires_boot_ms: i64,
     pub renewed_boot_ms: i64,
+    /// From when on use renews it.
+    pub due_boot_ms: i64,
+    /// Time renews it while somebody has the file open for writing: if it ends all the same, it is lost.
+    pub kept_open: bool,
+    /// The policy under which it was taken or renewed.
+    pub policy: u64,
     /// It came with an open handle that has not written yet.
     pub came_with_open: bool,
 }
 
 impl HeldLease {
-    pub fn new(lease: &Lease, now_boot_ms: i64, came_with_open: bool) -> Self {
+    /// A lease that was taken or renewed at `now_boot_ms` under the terms of a policy.
+    pub fn new(lease: &Lease, now_boot_ms: i64, terms: &KnownTerms, came_with_open: bool) -> Self {
+        let due_boot_ms = match terms.terms.renew {
+            Renew::Activity | Renew::Open => now_boot_ms + terms.terms.ttl_ms / RENEW_FRACTION,
+            Renew::Never => i64::MAX,
+        };
         Self {
             generation: lease.generation,
             expires_boot_ms: lease.expires_boot_ms,
             renewed_boot_ms: now_boot_ms,
+            due_boot_ms,
+            kept_open: terms.terms.renew == Renew::Open,
+            policy: terms.found_at.policy,
             came_with_open,
         }
     }
+}
+
+/// That writing needs no lease for now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unleased {
+    pub found_at: Epoch,
+    /// When it is to be asked again: somebody else's lease may have ended.
+    pub until_boot_ms: i64,
+}
+
+/// Counts what makes terms and leases old that were found before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Epoch {
+    /// The policies that have held.
+    pub policy: u64,
+    /// The changes of names after which another rule may match.
+    pub names: u64,
+}
+
+/// The terms for an artifact.
+#[derive(Debug, Clone)]
+pub(super) struct KnownTerms {
+    pub artifact: Seq,
+    pub found_at: Epoch,
+    pub terms: Arc<LeasePolicy>,
 }
 
 /// Bytes that no save holds yet.
@@ -155,6 +200,8 @@ impl Node {
             checked_in: None,
             unseen: false,
             lease: None,
+            unleased: None,
+            terms: None,
             file: None,
             working: None,
             step: Step::default(),
@@ -174,6 +221,8 @@ impl Node {
             reopen_sent: Vec::new(),
             fate: Fate::Named,
             lease: None,
+            unleased: None,
+            terms: None,
             file: None,
             working: None,
             step: Step::default(),

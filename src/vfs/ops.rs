@@ -53,6 +53,7 @@ impl Vfs {
     /// Brings nodes and kernel in line after the catalog was changed for this checkout. What the command did is done:
     /// where the catalog can't be read now, the timer tries again.
     fn after_command<'a>(&self, paths: impl IntoIterator<Item = &'a ArtifactPath>) {
+        self.epochs.names_changed();
         if let Err(error) = self.bring_in_line(paths.into_iter().cloned().collect()) {
             self.note_problem(format!("what a command did can't be shown yet: {error}"));
         }
@@ -90,6 +91,8 @@ impl Vfs {
             self.release(handle);
         }
         let left = self.drain();
+        // Everything is closed now, and no timer will come any more.
+        self.give_back_due(i64::MAX);
         self.publisher.stop();
         left
     }
@@ -117,6 +120,7 @@ impl CheckoutOps for Vfs {
             let passthrough = self.passthrough.load(std::sync::atomic::Ordering::Relaxed);
             mount.reads = Some(if passthrough { "passthrough" } else { "cached" }.to_owned());
         }
+        report.problems.extend(self.workspace.policy_problems());
         report.problems.extend(self.present_problems());
         Ok(report)
     }

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use super::error::io;
 use super::handles::OpenFile;
-use super::node::{Claim, Fate, HeldLease, Node, Working};
+use super::node::{Claim, Fate, HeldLease, KnownTerms, Node, Working};
 use super::publisher::SealedSave;
+use super::terms::NOT_RENEWED;
 use super::{Caller, Handle, Result, Vfs, VfsError};
 use crate::catalog::{CatalogError, Durability, EventKind, Place, Save, Saved};
 use crate::engine::{RecoveryMeta, ScratchName, StagingName, StagingRole, Unsaved};
@@ -185,6 +186,9 @@ impl Vfs {
     }
 
     pub(super) fn save_claimed(&self, claim: &Claim, closing: Closing) -> Result<()> {
+        if self.is_overdue(&claim.node) {
+            self.detach_claimed(claim, NOT_RENEWED);
+        }
         let durable = closing == Closing::Sync;
         let (fate, lost, tainted, working) = {
             let state = claim.node.lock();
@@ -248,15 +252,16 @@ impl Vfs {
             let direct = state.is_direct();
             (if direct { state.content.clone() } else { Content::Staged(name.to_owned()) }, direct)
         };
+        let terms = self.terms_of(&claim.node)?;
         let save = self.present_save(claim, content);
         let durability = if durable { Durability::Full } else { Durability::Grouped };
         match self.workspace.catalog().save(&self.actor(), &save, durability) {
             Ok(saved) if direct => {
-                self.sealed_in_place(claim, &saved);
+                self.sealed_in_place(claim, &saved, &terms);
                 Ok(())
             }
             Ok(saved) => {
-                self.sealed(claim, file, &save, &saved);
+                self.sealed(claim, (file, &save), &saved, &terms);
                 Ok(())
             }
             Err(
@@ -275,20 +280,20 @@ impl Vfs {
         }
     }
 
-    fn sealed_in_place(&self, claim: &Claim, saved: &Saved) {
+    fn sealed_in_place(&self, claim: &Claim, saved: &Saved, terms: &KnownTerms) {
         let now = self.now().boot_ms;
         let mut state = claim.node.lock();
         state.content_size = state.size;
         state.drafted = true;
         if let Some(lease) = &saved.lease {
-            state.lease = Some(HeldLease::new(lease, now, false));
+            state.lease = Some(HeldLease::new(lease, now, terms, false));
         }
         if let Some(working) = &mut state.working {
             working.dirty = false;
         }
     }
 
-    fn sealed(&self, claim: &Claim, file: &Arc<File>, save: &Save, saved: &Saved) {
+    fn sealed(&self, claim: &Claim, (file, save): (&Arc<File>, &Save), saved: &Saved, terms: &KnownTerms) {
         let now = self.now().boot_ms;
         let unseen = {
             let mut state = claim.node.lock();
@@ -299,7 +304,7 @@ impl Vfs {
             state.working = None;
             state.drafted = true;
             if let Some(lease) = &saved.lease {
-                state.lease = Some(HeldLease::new(lease, now, false));
+                state.lease = Some(HeldLease::new(lease, now, terms, false));
             }
             std::mem::take(&mut state.unseen)
         };

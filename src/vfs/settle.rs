@@ -17,11 +17,20 @@ use crate::model::{ArtifactPath, Ino, Scratch, Seq};
 pub(super) struct Pending {
     emptied: Mutex<HashMap<Ino, i64>>,
     checkins: Mutex<HashMap<Seq, i64>>,
+    releases: Mutex<HashMap<Seq, i64>>,
 }
 
 impl Pending {
     pub fn add_emptied(&self, node: &Node, due_boot_ms: i64) {
         self.emptied.lock().insert(node.ino, due_boot_ms);
+    }
+
+    pub fn add_release(&self, artifact: Seq, due_boot_ms: i64) {
+        self.releases.lock().insert(artifact, due_boot_ms);
+    }
+
+    pub fn take_releases(&self, now_ms: i64) -> Vec<Seq> {
+        take_due(&self.releases, now_ms)
     }
 
     pub fn add_checkin(&self, artifact: Seq, due_boot_ms: i64) {
@@ -73,8 +82,10 @@ impl Vfs {
         }
     }
 
-    /// In a mount that checks in by itself: what was done to an artifact is checked in after a delay.
+    /// What was done to an artifact is done for now: in a mount that checks in by itself it is checked in after a delay,
+    /// and where policy gives leases back at the close, its lease goes after the grace.
     pub(super) fn check_in_later(&self, artifact: Seq, scratch: Scratch) {
+        self.give_back_later(artifact, scratch);
         if self.options.checkin_on_close && scratch == Scratch::No {
             self.pending.add_checkin(artifact, self.checkin_deadline());
         }
@@ -82,6 +93,7 @@ impl Vfs {
 
     /// As [`Vfs::check_in_later`], for a name that is gone: the next step of a save may bring it back within the grace.
     pub(super) fn check_in_gone_later(&self, artifact: Seq, scratch: Scratch) {
+        self.give_back_later(artifact, scratch);
         if self.options.checkin_on_close && scratch == Scratch::No {
             self.pending.add_checkin(artifact, self.checkin_deadline().max(self.grace_deadline()));
         }
@@ -98,7 +110,7 @@ impl Vfs {
         }
     }
 
-    fn is_being_written(&self, artifact: Seq) -> bool {
+    pub(super) fn is_being_written(&self, artifact: Seq) -> bool {
         self.nodes.of_artifacts(&[artifact]).iter().any(|node| {
             let state = node.lock();
             state.writers > 0 && state.fate == Fate::Named

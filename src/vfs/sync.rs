@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::node::{Claim, Fate, HeldLease, Node};
 use super::{Result, Vfs, VfsError};
 use crate::catalog::{CatalogError, ChangeItem, Event, EventKind, NodePlace};
-use crate::engine::{EngineError, Workspace};
+use crate::engine::{EngineError, PolicyLook, Workspace};
 use crate::model::{ArtifactPath, ChangeNumber, Entry, Generation, Ino, Name, ResourceKey, Seq};
 
 /// How far a mount has followed the changes of its workspace. Locking: one mutex, for a look only.
@@ -39,8 +39,11 @@ impl Vfs {
     /// Does what time has made due; called some times a second.
     pub fn tick(&self) {
         let now_ms = self.now().boot_ms;
+        self.look_at_policy(PolicyLook::NowAndThen);
+        self.lose_overdue();
         self.settle_due(now_ms);
         self.check_in_due(now_ms);
+        self.give_back_due(now_ms);
         self.delete_worthless();
         self.retry_unpublished(now_ms);
         self.sync_now_and_then(now_ms);
@@ -150,6 +153,7 @@ impl Vfs {
         if items.is_empty() {
             return Ok(());
         }
+        self.epochs.names_changed();
         let artifacts: Vec<Seq> = items.iter().map(|item| item.artifact).collect();
         self.resync(&artifacts)?;
         let places = items.iter().flat_map(|item| [&item.before, &item.after]);

@@ -2,6 +2,7 @@
 //! model of it. After every step both mounts show what the model shows.
 
 mod desk;
+mod policy;
 mod reference;
 mod time;
 
@@ -16,7 +17,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use desk::{Desk, Open};
-use reference::{NAMES, Reference, Verdict};
+use reference::{NAMES, Reference, TTL_MS, Verdict};
 
 const HOLDERS: [&str; 2] = ["ada@desk", "bob@desk"];
 
@@ -73,11 +74,22 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::with(Some(TTL_MS), "")
+    }
+
+    /// As [`new`](Self::new), with a policy, and with the time for leases that the mounts ask for.
+    fn with(ttl_ms: Option<i64>, policy: &str) -> Self {
         let clock = Arc::new(ManualClock::new());
-        let env = Environment { clock: clock.clone(), ids: Arc::new(CountingIds::default()) };
+        Self::by_clock(Arc::clone(&clock), clock, ttl_ms, policy)
+    }
+
+    /// As [`with`](Self::with), with another clock for the mounts than the one that the test moves.
+    fn by_clock(clock: Arc<ManualClock>, shown: Arc<dyn Clock>, ttl_ms: Option<i64>, policy: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let env = Environment { clock: shown, ids: Arc::new(CountingIds::default()) };
         import_head(&dir, &env);
-        let desks = HOLDERS.iter().map(|holder| Desk::mount(dir.path(), &env, holder)).collect();
+        std::fs::write(dir.path().join(".leasehold/config.toml"), policy).unwrap();
+        let desks = HOLDERS.iter().map(|holder| Desk::mount(dir.path(), &env, holder, ttl_ms)).collect();
         Self { dir, env, clock, desks, open: [None; 2], model: Reference::new(&HEAD), saves: 0 }
     }
 

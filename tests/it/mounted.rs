@@ -11,6 +11,7 @@ mod following;
 mod leases;
 mod lifetime;
 mod names;
+mod policy;
 mod remote;
 mod renames;
 mod saves;
@@ -191,7 +192,7 @@ impl Workspace {
         self.dir.path().join(name)
     }
 
-    /// Sets the policy; mounts read it when they start.
+    /// Sets the policy; mounts take it over as soon as it is written.
     pub fn set_policy(&self, toml: &str) {
         let path = self.dot("config.toml");
         fs::write(&path, toml).unwrap();

@@ -10,7 +10,8 @@ use super::super::rows::lease_row;
 use super::super::view::{self, many};
 use super::super::{Actor, Catalog, CatalogError, Durability, Result};
 use super::intents::{self, Declaring, Intent};
-use super::{LEASE_COLUMNS, grant, requests, take, take_subtree};
+use super::{LEASE_COLUMNS, grant, request_of, requests, take, take_subtree};
+use crate::config::OnConflict;
 use crate::model::{
     ArtifactPath, Digest, Instant, IntentPattern, Kind, Lease, LeaseRequest, RequestId, ResourceKey, Seq,
 };
@@ -22,12 +23,6 @@ pub struct Want {
     pub key: ResourceKey,
     /// The artifact, and the path by which it was named, where the key is one.
     pub artifact: Option<(Seq, ArtifactPath)>,
-    /// For how long from now, in milliseconds.
-    pub ttl_ms: i64,
-    /// Whether an ended lease is free though somebody still writes under it.
-    pub take_from_writers: bool,
-    /// Whether an intent of somebody else in the same checkout refuses it, instead of warning.
-    pub blocked_by_intents: bool,
 }
 
 /// A complete set of resources that is wanted, all or none.
@@ -166,12 +161,7 @@ impl<'a> Admitting<'a> {
         let mut leases = Vec::with_capacity(self.request.wants.len() + self.request.of_host.len());
         for want in &self.request.wants {
             self.judge_intents(want)?;
-            let actor = Actor {
-                ttl_ms: want.ttl_ms,
-                take_from_writers: want.take_from_writers,
-                ..self.actor.clone()
-            };
-            match self.take_one(want, &actor) {
+            match self.take_one(want) {
                 Ok(lease) => leases.push(lease),
                 Err(error) => self.blockers.push(blocker_of(want, error)?),
             }
@@ -186,14 +176,16 @@ impl<'a> Admitting<'a> {
         Ok(leases)
     }
 
-    fn take_one(&self, want: &Want, actor: &Actor) -> Result<Lease> {
+    fn take_one(&self, want: &Want) -> Result<Lease> {
+        let actor = self.actor;
+        let request = || request_of(actor, &actor.terms.of_keys());
         match (&want.key, &want.artifact) {
             (ResourceKey::Intent(pattern), _) => {
                 let declaring = Declaring { checkout: actor.checkout, task: self.request.task.as_ref() };
-                intents::declare(self.tx, pattern, &declaring, &actor.request(), actor.now)
+                intents::declare(self.tx, pattern, &declaring, &request(), actor.now)
             }
             (_, Some((artifact, _))) => take_whole(self.tx, actor, &self.editing, *artifact),
-            (key, None) => grant(self.tx, key, None, &actor.request(), actor.now),
+            (key, None) => grant(self.tx, key, None, &request(), actor.now),
         }
     }
 
@@ -207,7 +199,7 @@ impl<'a> Admitting<'a> {
             _ => false,
         };
         for (conflict, lease) in intents::met_by(&self.intents, meets, who, now) {
-            let blocks = conflict == Conflict::IntentHere && want.blocked_by_intents;
+            let blocks = conflict == Conflict::IntentHere && self.is_blocked_by_intents(want);
             let lease = Some(lease.clone());
             let blocker = Blocker { key: want.key.clone(), artifact: None, conflict, lease };
             if blocks { &mut self.blockers } else { &mut self.warnings }.push(blocker);
@@ -222,6 +214,16 @@ impl<'a> Admitting<'a> {
             self.warnings.extend(held);
         }
         Ok(())
+    }
+
+    /// Whether an intent of somebody else in the same checkout refuses a resource, instead of warning.
+    fn is_blocked_by_intents(&self, want: &Want) -> bool {
+        let path = match (&want.key, &want.artifact) {
+            (ResourceKey::Intent(pattern), _) => pattern.path(),
+            (_, Some((_, path))) => path,
+            _ => return false,
+        };
+        self.actor.terms.at(path).on_intent_overlap == OnConflict::Block
     }
 
     /// The live leases of others on what a pattern covers.
@@ -245,16 +247,18 @@ impl<'a> Admitting<'a> {
 /// Takes the lease of a file, or that of a directory with all that lies below it.
 fn take_whole(tx: &Transaction<'_>, actor: &Actor, editing: &Editing<'_>, artifact: Seq) -> Result<Lease> {
     let entry = view::entry_of(tx, actor.checkout, artifact)?.ok_or(CatalogError::NotFound)?;
-    match entry.kind {
+    let lease = match entry.kind {
         Kind::Directory => {
             editing.check_with_all_below(artifact)?;
-            take_subtree(tx, actor, artifact)
+            take_subtree(tx, actor, artifact)?
         }
         _ => {
             editing.check(artifact)?;
-            take(tx, actor, artifact, None)
+            take(tx, actor, artifact, None)?
         }
-    }
+    };
+    // Who asks for a lease as such is on terms that want one.
+    lease.ok_or(CatalogError::NotFound)
 }
 
 /// Who is in the way, where an error says so.
@@ -303,7 +307,7 @@ fn renew_one(
     key: &ResourceKey,
     ttl_ms: i64,
 ) -> Result<std::result::Result<Lease, Option<Lease>>> {
-    let request = LeaseRequest { ttl_ms, ..actor.request() };
+    let request = LeaseRequest { ttl_ms, ..request_of(actor, &actor.terms.of_keys()) };
     let is_mine = |lease: &Lease| lease.holder == actor.holder && lease.is_live(actor.now);
     if let ResourceKey::Intent(pattern) = key {
         let Some(intent) = intents::intent_of(tx, pattern, &actor.holder)?.filter(|i| is_mine(&i.lease))

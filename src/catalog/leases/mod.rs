@@ -22,8 +22,10 @@ use super::access::Editing;
 use super::error::doing;
 use super::events::{EventKind, append_of_lease};
 use super::rows::lease_row;
+use super::terms::{terms_at, terms_of, warn_of_holder};
 use super::view::{self, execute, many, one};
 use super::{Actor, Catalog, CatalogError, Durability, Place, Result};
+use crate::config::{LeaseNeed, LeasePolicy, Renew, UnresolvedWriter};
 use crate::model::{
     ArtifactId, CheckoutId, Decision, Generation, Holder, Instant, Lease, LeaseRequest, Protection,
     ResourceKey, Scratch, Seq, Standing, VersionNumber, decide, protection,
@@ -42,7 +44,8 @@ impl Catalog {
     /// Takes or renews the leases of some artifacts, all or none.
     ///
     /// `seen` is the version that the writer has read of each: an older one than the head is refused as stale. So is one
-    /// whose name somebody else took after its reservation had ended.
+    /// whose name somebody else took after its reservation had ended. What needs no lease on the actor's terms, or is
+    /// somebody else's and may be written all the same, has none in the answer.
     pub fn acquire(&self, actor: &Actor, artifacts: &[(Seq, Option<VersionNumber>)]) -> Result<Vec<Lease>> {
         self.write(Durability::Full, |tx| {
             let editing = Editing::new(tx, actor)?;
@@ -50,7 +53,15 @@ impl Catalog {
                 editing.check(*artifact)?;
                 take_named(tx, actor, *artifact, *seen)
             };
-            artifacts.iter().map(take).collect()
+            artifacts.iter().filter_map(|one| take(one).transpose()).collect()
+        })
+    }
+
+    /// Gives leases of an actor's their whole time again, from the actor's present on, where they are still those of the
+    /// generations that he has, and have not ended; none of the others.
+    pub fn renew_held(&self, actor: &Actor, held: &[(Seq, Generation)]) -> Result<Vec<Option<Lease>>> {
+        self.write(Durability::Grouped, |tx| {
+            held.iter().map(|(artifact, generation)| renew_held(tx, actor, *artifact, *generation)).collect()
         })
     }
 
@@ -75,9 +86,9 @@ impl Catalog {
         self.read(|conn| lease_on(conn, key))
     }
 
-    /// The live lease of somebody else that would refuse a write to an artifact, if any.
-    pub fn blocker(&self, holder: &Holder, artifact: Seq, now: Instant) -> Result<Option<Lease>> {
-        self.read(|conn| blocker(conn, holder, artifact, now))
+    /// The live lease of somebody else that would refuse a write to an artifact on an actor's terms, if any.
+    pub fn refusing_lease(&self, actor: &Actor, artifact: Seq) -> Result<Option<Lease>> {
+        self.read(|conn| refusing_lease(conn, actor, artifact))
     }
 
     /// The lease on an artifact that ended and whose writer is not known to have stopped, if there is one.
@@ -138,45 +149,104 @@ pub(super) fn blocker(
     Ok(leases.into_iter().find(|lease| lease.is_live(now)))
 }
 
-/// Takes or renews the lease on an artifact, with every check that a write needs.
+/// As [`Catalog::refusing_lease`].
+pub(super) fn refusing_lease(conn: &Connection, actor: &Actor, artifact: Seq) -> Result<Option<Lease>> {
+    let lease = blocker(conn, &actor.holder, artifact, actor.now)?;
+    if lease.is_none() || terms_of(conn, actor, artifact)?.is_held_by_leases() { Ok(lease) } else { Ok(None) }
+}
+
+/// Refuses if somebody else holds the artifact, or if one who let it lapse has an unpublished writer on it.
+fn check_free(tx: &Transaction<'_>, actor: &Actor, terms: &LeasePolicy, artifact: Seq) -> Result<()> {
+    if let Some(lease) = blocker(tx, &actor.holder, artifact, actor.now)? {
+        return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
+    }
+    match lease_of(tx, artifact)? {
+        Some(lease) => check_passable(tx, artifact, lease, &request_of(actor, terms), actor.now),
+        None => Ok(()),
+    }
+}
+
+/// Takes or renews the lease on an artifact, with every check that a write needs; none where the terms want none, or let
+/// the actor write to what somebody else holds.
 pub(super) fn take(
     tx: &Transaction<'_>,
     actor: &Actor,
     artifact: Seq,
     seen: Option<VersionNumber>,
-) -> Result<Lease> {
-    if let Some(lease) = blocker(tx, &actor.holder, artifact, actor.now)? {
-        return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
-    }
+) -> Result<Option<Lease>> {
+    let terms = terms_of(tx, actor, artifact)?;
+    let unleased = terms.need == LeaseNeed::None
+        || warn_of_holder(tx, actor, &terms, check_free(tx, actor, &terms, artifact))?;
+    check_base(tx, actor, artifact, seen)?;
+    if unleased { Ok(None) } else { take_free(tx, actor, &terms, artifact).map(Some) }
+}
+
+/// Refuses a write that was made on an older version than the newest.
+fn check_base(tx: &Connection, actor: &Actor, artifact: Seq, seen: Option<VersionNumber>) -> Result<()> {
     let head = view::head_of(tx, artifact)?;
     let draft = view::draft_of(tx, actor.checkout, artifact)?;
     let base = draft.as_ref().map_or(seen, |draft| draft.base.or(seen));
     let newest = head.as_ref().and_then(|head| head.head);
-    if let (Some(base), Some(newest)) = (base, newest)
-        && base != newest
+    match (base, newest) {
+        (Some(base), Some(head)) if base != head => Err(CatalogError::Stale { artifact, base, head }),
+        _ => Ok(()),
+    }
+}
+
+/// Takes or renews the lease on an artifact that nobody else holds.
+fn take_free(tx: &Transaction<'_>, actor: &Actor, terms: &LeasePolicy, artifact: Seq) -> Result<Lease> {
+    let before = lease_of(tx, artifact)?;
+    if let Some(lease) = &before
+        && terms.renew == Renew::Never
+        && lease.holder == actor.holder
+        && lease.is_live(actor.now)
     {
-        return Err(CatalogError::Stale { artifact, base, head: newest });
+        return Ok(lease.clone());
     }
     let id = view::id_of(tx, artifact)?;
-    let before = lease_of(tx, artifact)?.map(|lease| lease.generation);
-    let lease = grant(tx, &ResourceKey::Artifact(id), Some(artifact), &actor.request(), actor.now)?;
-    if before != Some(lease.generation) {
+    let request = request_of(actor, terms);
+    let lease = grant(tx, &ResourceKey::Artifact(id), Some(artifact), &request, actor.now)?;
+    if before.map(|lease| lease.generation) != Some(lease.generation) {
         actor.granted.set(true);
     }
     Ok(lease)
 }
 
-/// Gives the holder's own live lease its whole time again, if that is due.
+pub(super) fn request_of(actor: &Actor, terms: &LeasePolicy) -> LeaseRequest {
+    LeaseRequest {
+        holder: actor.holder.clone(),
+        ttl_ms: terms.ttl_ms,
+        take_from_writers: terms.unresolved_writer == UnresolvedWriter::Take,
+    }
+}
+
+/// Gives the holder's own live lease its whole time again, if use does that and it is due.
 pub(super) fn renew(
     tx: &Transaction<'_>,
     actor: &Actor,
     artifact: Seq,
     lease: Lease,
 ) -> Result<Option<Lease>> {
-    if !lease.is_due(actor.ttl_ms, actor.now) {
+    let terms = terms_of(tx, actor, artifact)?;
+    let by_use = terms.need != LeaseNeed::None && terms.renew != Renew::Never;
+    if !by_use || !lease.is_due(terms.ttl_ms, actor.now) {
         return Ok(None);
     }
-    grant(tx, &lease.key, Some(artifact), &actor.request(), actor.now).map(Some)
+    grant(tx, &lease.key, Some(artifact), &request_of(actor, &terms), actor.now).map(Some)
+}
+
+fn renew_held(
+    tx: &Transaction<'_>,
+    actor: &Actor,
+    artifact: Seq,
+    generation: Generation,
+) -> Result<Option<Lease>> {
+    let is_held = |lease: &Lease| {
+        lease.holder == actor.holder && lease.generation == generation && lease.is_live(actor.now)
+    };
+    let Some(lease) = lease_of(tx, artifact)?.filter(is_held) else { return Ok(None) };
+    let terms = terms_of(tx, actor, artifact)?;
+    grant(tx, &lease.key, Some(artifact), &request_of(actor, &terms), actor.now).map(Some)
 }
 
 /// As [`take`], for bytes that are to be written under the name that the artifact has in the checkout.
@@ -185,7 +255,7 @@ pub(super) fn take_named(
     actor: &Actor,
     artifact: Seq,
     seen: Option<VersionNumber>,
-) -> Result<Lease> {
+) -> Result<Option<Lease>> {
     check_name(tx, actor, artifact)?;
     take(tx, actor, artifact, seen)
 }
@@ -213,8 +283,18 @@ fn check_name(tx: &Transaction<'_>, actor: &Actor, artifact: Seq) -> Result<()> 
     }
 }
 
-/// Takes the lease on a directory and on all that lies below it: nobody else may hold or have reserved any of it.
-pub(super) fn take_subtree(tx: &Transaction<'_>, actor: &Actor, dir: Seq) -> Result<Lease> {
+/// Takes the lease on a directory and on all that lies below it: nobody else may hold or have reserved any of it, unless
+/// the terms for the directory say otherwise.
+pub(super) fn take_subtree(tx: &Transaction<'_>, actor: &Actor, dir: Seq) -> Result<Option<Lease>> {
+    let terms = terms_of(tx, actor, dir)?;
+    if terms.need != LeaseNeed::None && warn_of_holder(tx, actor, &terms, check_free_below(tx, actor, dir))? {
+        // A lease on the directory would stand for what somebody else holds below.
+        return check_base(tx, actor, dir, None).map(|()| None);
+    }
+    take(tx, actor, dir, None)
+}
+
+fn check_free_below(tx: &Transaction<'_>, actor: &Actor, dir: Seq) -> Result<()> {
     let sql = format!(
         "WITH RECURSIVE below (artifact) AS (
            SELECT ?1
@@ -224,15 +304,25 @@ pub(super) fn take_subtree(tx: &Transaction<'_>, actor: &Actor, dir: Seq) -> Res
          SELECT {LEASE_COLUMNS}, l.artifact FROM below JOIN lease l ON l.artifact = below.artifact
          WHERE l.holder <> ?2"
     );
+    let terms = terms_of(tx, actor, dir)?;
     let read = |row: &rusqlite::Row<'_>| Ok((Seq(row.get(7)?), lease_row(row)?));
     for (artifact, lease) in many(tx, "look for leases below", &sql, (dir.0, actor.holder.as_str()), read)? {
-        check_passable(tx, artifact, lease, &actor.request(), actor.now)?;
+        check_passable(tx, artifact, lease, &request_of(actor, &terms), actor.now)?;
     }
-    take(tx, actor, dir, None)
+    Ok(())
 }
 
-/// Refuses a name that somebody else's checkout has reserved by creating it, or by moving an artifact there.
-pub(super) fn check_place(conn: &Connection, actor: &Actor, place: &Place) -> Result<()> {
+/// Refuses a name that somebody else's checkout has reserved by creating it, or by moving an artifact there, unless the
+/// terms for the name say otherwise.
+pub(super) fn check_place(tx: &Transaction<'_>, actor: &Actor, place: &Place) -> Result<()> {
+    let terms = terms_at(tx, actor, place)?;
+    if terms.need == LeaseNeed::None {
+        return Ok(());
+    }
+    warn_of_holder(tx, actor, &terms, check_unreserved(tx, actor, &terms, place)).map(drop)
+}
+
+fn check_unreserved(conn: &Connection, actor: &Actor, terms: &LeasePolicy, place: &Place) -> Result<()> {
     let sql = "SELECT n.artifact, n.checkout FROM name n
         WHERE n.parent = ?1 AND n.name = ?2 AND n.checkout <> ?3 AND n.artifact IS NOT NULL";
     let params = (place.parent.0, place.name.as_bytes(), actor.checkout.0);
@@ -240,7 +330,7 @@ pub(super) fn check_place(conn: &Connection, actor: &Actor, place: &Place) -> Re
         Ok((Seq(row.get(0)?), CheckoutId(row.get(1)?)))
     })?;
     for (artifact, checkout) in others {
-        if let Some(lease) = reservation(conn, actor, artifact, checkout)? {
+        if let Some(lease) = reservation(conn, actor, terms, artifact, checkout)? {
             return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
         }
     }
@@ -255,6 +345,7 @@ pub(super) fn check_place(conn: &Connection, actor: &Actor, place: &Place) -> Re
 fn reservation(
     conn: &Connection,
     actor: &Actor,
+    terms: &LeasePolicy,
     artifact: Seq,
     checkout: CheckoutId,
 ) -> Result<Option<Lease>> {
@@ -265,8 +356,11 @@ fn reservation(
     let Some(lease) = lease_of(conn, artifact)?.filter(|lease| lease.holder != actor.holder) else {
         return Ok(None);
     };
-    let decision =
-        decide(standing(conn, Some(artifact), Some(&lease), actor.now)?, &actor.request(), actor.now);
+    let decision = decide(
+        standing(conn, Some(artifact), Some(&lease), actor.now)?,
+        &request_of(actor, terms),
+        actor.now,
+    );
     Ok(matches!(decision, Decision::Held | Decision::Quarantined).then_some(lease))
 }
 
@@ -311,14 +405,16 @@ pub(super) fn check_publishable(
     artifact: Seq,
     generation: Option<Generation>,
 ) -> Result<()> {
-    if let Some(lease) = blocker(tx, &actor.holder, artifact, actor.now)? {
+    if let Some(lease) = refusing_lease(tx, actor, artifact)? {
         return Err(CatalogError::Held { artifact, lease: Some(Box::new(lease)) });
     }
+    let terms = terms_of(tx, actor, artifact)?;
     let Some(lease) = lease_of(tx, artifact)? else { return Ok(()) };
     match protection(Some(&lease), &actor.holder, generation, actor.now) {
         Protection::Holds => Ok(()),
         Protection::Fenced => Err(CatalogError::Fenced { artifact, lease: Box::new(lease) }),
-        Protection::Lapsed => check_passable(tx, artifact, lease, &actor.request(), actor.now),
+        Protection::Lapsed if !terms.is_held_by_leases() => Ok(()),
+        Protection::Lapsed => check_passable(tx, artifact, lease, &request_of(actor, &terms), actor.now),
     }
 }
 
@@ -403,12 +499,23 @@ fn forget_ended(tx: &Transaction<'_>, now: Instant) -> Result<()> {
     Ok(())
 }
 
-/// Reserves a new artifact for its checkout: a lease that nobody else can have had.
-pub(super) fn reserve(tx: &Transaction<'_>, actor: &Actor, artifact: Seq, id: ArtifactId) -> Result<Lease> {
-    let generation = next_generation(tx, actor.now)?;
-    let lease = Lease::granted(ResourceKey::Artifact(id), &actor.request(), generation, actor.now);
+/// Reserves a new artifact for its checkout by a lease that nobody else can have had, unless the terms for its name want
+/// none.
+pub(super) fn reserve(
+    tx: &Transaction<'_>,
+    actor: &Actor,
+    place: &Place,
+    artifact: Seq,
+    id: ArtifactId,
+) -> Result<Option<Lease>> {
+    let terms = terms_at(tx, actor, place)?;
+    if terms.need == LeaseNeed::None {
+        return Ok(None);
+    }
+    let (key, request) = (ResourceKey::Artifact(id), request_of(actor, &terms));
+    let lease = Lease::granted(key, &request, next_generation(tx, actor.now)?, actor.now);
     put(tx, EventKind::Granted, Some(artifact), &lease, actor.now)?;
-    Ok(lease)
+    Ok(Some(lease))
 }
 
 /// Gives back a lease that the holder has; tells whether he had it.

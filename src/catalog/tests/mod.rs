@@ -6,3 +6,4 @@ mod imports;
 mod laws;
 mod records;
 mod support;
+mod terms;

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use crate::catalog::{
-    Actor, Catalog, CatalogError, CheckIn, CheckedIn, Durability, LeaseFilter, NewEntry, Place, RenameMode,
-    RenameRequest, Renamed, Result, Save,
+    Actor, Catalog, CatalogError, CheckIn, CheckedIn, Durability, LeaseFilter, LeaseTerms, NewEntry, Place,
+    RenameMode, RenameRequest, Renamed, Result, Save,
 };
 use crate::clock::{Clock, ManualClock};
+use crate::config::{Config, Policy};
 use crate::ids::{CountingIds, Ids};
 use crate::model::{
     ArtifactPath, Attrs, Content, Digest, Entry, Generation, Holder, Kind, Scratch, Seq, Timestamp,
@@ -19,6 +22,7 @@ pub(super) struct World {
     pub catalog: Catalog,
     pub clock: ManualClock,
     pub ids: CountingIds,
+    policy: Mutex<Arc<Policy>>,
     _dir: tempfile::TempDir,
 }
 
@@ -28,7 +32,7 @@ pub(super) fn world() -> Arc<World> {
     let catalog =
         Catalog::create(&dir.path().join("catalog.db"), attrs(0o755), ids.artifact(clock.now().wall))
             .unwrap();
-    Arc::new(World { catalog, clock, ids, _dir: dir })
+    Arc::new(World { catalog, clock, ids, policy: Mutex::default(), _dir: dir })
 }
 
 pub(super) fn attrs(mode: u32) -> Attrs {
@@ -59,6 +63,16 @@ pub(super) fn class(name: &str) -> Scratch {
 }
 
 impl World {
+    /// Another policy for whoever acts from now on.
+    pub(super) fn set_policy(&self, toml: &str) {
+        let policy = Config::parse(std::path::Path::new("config.toml"), toml).unwrap();
+        *self.policy.lock() = Arc::new(policy);
+    }
+
+    fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.policy.lock())
+    }
+
     pub(super) fn checkout(self: &Arc<Self>, holder: &str) -> Person {
         let holder: Holder = holder.parse().unwrap();
         let checkout = self.catalog.checkout(&holder).unwrap();
@@ -117,9 +131,8 @@ impl Person {
         Actor {
             checkout: self.checkout,
             holder: self.holder.clone(),
-            ttl_ms: TTL_MS,
+            terms: LeaseTerms::of_use(self.world.policy(), Some(TTL_MS)),
             now: self.world.clock.now(),
-            take_from_writers: false,
             owner: (1, 1),
             identity: Arc::new(crate::model::Identity::root()),
             granted: std::cell::Cell::default(),
@@ -190,7 +203,7 @@ impl Person {
             size: 1,
             attrs: entry.attrs,
             base: entry.head,
-            generation: Some(taken[0].generation),
+            generation: taken.first().map(|lease| lease.generation),
         };
         self.catalog().save(&self.actor(), &save, Durability::Grouped).map(drop)
     }

@@ -33,7 +33,7 @@ pub(super) fn run(asked: &Asked<'_>, args: &LeaseRunArgs) -> Result<()> {
         workspace: &targets.workspace,
         holder: &targets.holder,
         keys: &keys,
-        ttl_ms: args.ttl.ttl_ms.unwrap_or(targets.workspace.policy().ttl_ms),
+        ttl_ms: args.ttl.ttl_ms.unwrap_or(targets.workspace.policy().leasing.ttl_ms),
     };
     let ran = held.run(Command::new(program).args(arguments), args.on_loss);
     // What was held before goes on being held: only what came with this run goes with it.

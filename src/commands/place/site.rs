@@ -1,8 +1,9 @@
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::super::error::{CommandError, Result};
+use super::super::error::{CommandError, Result, one_line};
 use super::super::remote::Remote;
 use super::paths::{in_mount, in_workspace, locate, unreadable};
 use super::{Mount, MountTable, VersionSpec, split_version};
@@ -28,6 +29,8 @@ pub struct Context {
     pub principal: Option<OsString>,
     /// The mounts of this namespace.
     pub mounts: MountTable,
+    /// The command only looks: a policy that can't be used keeps nobody from that.
+    pub only_looks: bool,
 }
 
 impl Context {
@@ -45,6 +48,7 @@ impl Context {
             checkout: variable("LEASEHOLD_CHECKOUT"),
             principal: variable("LEASEHOLD_PRINCIPAL"),
             mounts: MountTable::read().map_err(table)?,
+            only_looks: false,
         })
     }
 
@@ -144,7 +148,16 @@ impl Context {
             }
             Err(source) => return Err(CommandError::File { doing: "open", path: absolute, source }),
         };
-        self.judged(Workspace::open(&root, &self.environment)?)
+        if !self.only_looks {
+            return self.judged(Workspace::open(&root, &self.environment)?);
+        }
+        let workspace = Workspace::open_to_look(&root, &self.environment)?;
+        if let Some(fault) = workspace.policy_fault() {
+            let warning = one_line(&format!("{fault}; goes on, as this changes nothing"));
+            // Where standard error is gone there is nobody to warn.
+            let _ = writeln!(std::io::stderr(), "leasehold: warning: {warning}");
+        }
+        self.judged(workspace)
     }
 
     /// Lets a workspace judge by the principal that the environment names, if it does.
@@ -222,7 +235,7 @@ impl Site {
     pub fn ops(&self) -> Result<Box<dyn CheckoutOps>> {
         match self.workspace.live_mount(&self.holder)? {
             Some(mount) => Ok(Box::new(Remote::of(&self.workspace, &self.holder, mount)?)),
-            None => Ok(Box::new(self.workspace.detached(&self.holder, self.workspace.policy().ttl_ms)?)),
+            None => Ok(Box::new(self.workspace.detached(&self.holder, None)?)),
         }
     }
 
@@ -298,7 +311,15 @@ mod tests {
         std::fs::create_dir(root.join("plain")).unwrap();
         let cwd = root.join("plain");
         let mounts = MountTable::default();
-        let context = Context { environment, cwd, workspace: None, checkout: None, principal: None, mounts };
+        let context = Context {
+            environment,
+            cwd,
+            workspace: None,
+            checkout: None,
+            principal: None,
+            mounts,
+            only_looks: false,
+        };
         Place { context, root, _dir: dir }
     }
 

@@ -2,11 +2,11 @@ use super::host::{blocked, host_keys};
 use super::{BlockedBy, LeaseError, LeaseResult};
 use crate::blobs::digest_of;
 use crate::catalog::{Actor, Admission, AdmissionRequest, Blocker, CatalogError, Want};
-use crate::config::UnresolvedWriter;
 use crate::engine::{EngineError, Workspace};
 use crate::host::{HostError, HostLease};
 use crate::model::{
-    ArtifactPath, CheckoutId, Digest, Holder, HostKey, Lease, MAX_TTL_MS, RequestId, ResourceKey,
+    ArtifactPath, CheckoutId, Digest, Holder, HostKey, Lease, LeaseRequest, MAX_TTL_MS, RequestId,
+    ResourceKey,
 };
 use crate::sys;
 
@@ -86,9 +86,13 @@ impl Workspace {
         {
             return Ok(replayed);
         }
+        let wants = self.wants(acquisition, checkout, &actor)?;
+        for want in &wants {
+            self.refuse_too_long(&actor, &want.key, acquisition.ttl_ms)?;
+        }
         let request = AdmissionRequest {
             id: acquisition.id.clone().map(|id| (id, contents)),
-            wants: self.wants(acquisition, checkout, &actor)?,
+            wants,
             task: acquisition.task.clone(),
             of_host: Vec::new(),
         };
@@ -111,7 +115,7 @@ impl Workspace {
         keys: &[HostKey],
     ) -> LeaseResult<Admission> {
         let refusal = |error| self.lease_refusal(actor.checkout, acquisition, error);
-        let pending = match self.host_leases().begin(keys, &actor.request()) {
+        let pending = match self.host_leases().begin(keys, &self.host_request(actor)) {
             Err(HostError::Held { blockers }) => {
                 let mut all: Vec<BlockedBy> = blockers.iter().map(blocked).collect();
                 // Whoever else is in the way is to be named as well.
@@ -136,6 +140,11 @@ impl Workspace {
         }
         self.wake();
         Ok(admission)
+    }
+
+    fn host_request(&self, actor: &Actor) -> LeaseRequest {
+        let holder = actor.holder.clone();
+        LeaseRequest { holder, ttl_ms: actor.terms.of_keys().ttl_ms, take_from_writers: false }
     }
 
     /// What of a set a holder has already.
@@ -166,7 +175,8 @@ impl Workspace {
             }
         }
         let of_workspace = keys.iter().filter(|key| !matches!(key, ResourceKey::Host(_)));
-        let timed: Vec<_> = of_workspace.map(|key| (key.clone(), actor.ttl_ms)).collect();
+        let timed = of_workspace.map(|key| Ok((key.clone(), self.terms_for(&actor, key)?.ttl_ms)));
+        let timed = timed.collect::<LeaseResult<Vec<_>>>()?;
         let mut renewed = self.catalog().renew(&actor, &timed).map_err(|error| match error {
             CatalogError::Blocked(blockers) => {
                 let keys = blockers.into_iter().map(|blocker| (blocker.key, blocker.lease)).collect();
@@ -174,7 +184,7 @@ impl Workspace {
             }
             source => LeaseError::Engine(EngineError::Catalog { file: self.layout().catalog(), source }),
         })?;
-        renewed.extend(self.renew_host(&host_keys(keys), &actor.request())?);
+        renewed.extend(self.renew_host(&host_keys(keys), &self.host_request(&actor))?);
         self.wake();
         Ok(renewed)
     }
@@ -187,8 +197,7 @@ impl Workspace {
     }
 
     fn lease_actor(&self, checkout: CheckoutId, holder: &Holder, ttl_ms: Option<i64>) -> Actor {
-        let ttl_ms = ttl_ms.unwrap_or(self.policy().ttl_ms);
-        self.actor(checkout, holder, ttl_ms, sys::effective_ids())
+        self.asking(self.actor(checkout, holder, ttl_ms, sys::effective_ids()), ttl_ms)
     }
 
     fn wants(
@@ -220,8 +229,10 @@ impl Workspace {
             }
             Resource::Key(key) => (key.clone(), None),
         };
-        let take_from_writers = self.policy().unresolved_writer == UnresolvedWriter::Take;
-        Ok(Want { key, artifact, ttl_ms: actor.ttl_ms, take_from_writers, blocked_by_intents: true })
+        if let Some((artifact, _)) = &artifact {
+            self.refuse_unleased(actor, &[*artifact])?;
+        }
+        Ok(Want { key, artifact })
     }
 
     fn lease_refusal(

@@ -1,6 +1,6 @@
 use super::{LeaseError, LeaseResult};
 use crate::catalog::{Ask, ByHand, CatalogError, Unsaved};
-use crate::engine::Workspace;
+use crate::engine::{EngineError, Workspace};
 use crate::model::{Holder, Lease, ResourceKey};
 
 impl Workspace {
@@ -35,9 +35,24 @@ impl Workspace {
         if !self.may_change(key, by)? {
             return Err(LeaseError::NotFound(key.to_string()));
         }
+        if how == ByHand::Break {
+            self.refuse_breaker(key, by)?;
+        }
         let ended = self.found(key, self.catalog().end_by_hand(key, how, by, reason, self.now()))?;
         self.wake();
         Ok(ended)
+    }
+
+    /// Refuses who may not break a lease, as policy says for the path.
+    fn refuse_breaker(&self, key: &ResourceKey, by: &Holder) -> LeaseResult<()> {
+        let checkout = self.checkout_or_head(by)?;
+        let actor = self.actor(checkout, by, None, crate::sys::effective_ids());
+        let user = crate::sys::user_name().unwrap_or_default();
+        if self.terms_for(&actor, key)?.breakers.admit(&user) {
+            return Ok(());
+        }
+        let refused = format!("{key}: config.toml lets only others break its lease (break); ask one of them");
+        Err(EngineError::Refused(refused).into())
     }
 
     /// Leaves a request for the holder of a key, who is returned; he sees it in `status`, by event and on his desktop.

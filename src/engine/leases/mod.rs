@@ -8,6 +8,7 @@ mod acquire;
 mod by_hand;
 mod error;
 mod host;
+mod terms;
 
 pub use acquire::{Acquisition, Resource};
 pub use error::{BlockedBy, LeaseError};

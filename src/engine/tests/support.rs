@@ -93,7 +93,7 @@ impl Desk {
     pub(super) fn person(&self, holder: &str) -> Person<'_> {
         let holder: Holder = holder.parse().unwrap();
         let checkout = self.workspace.catalog().checkout(&holder).unwrap();
-        let ops = self.workspace.detached(&holder, 60_000).unwrap();
+        let ops = self.workspace.detached(&holder, Some(60_000)).unwrap();
         Person { desk: self, holder, checkout, ops }
     }
 
@@ -133,7 +133,7 @@ pub(super) struct Person<'a> {
 
 impl Person<'_> {
     pub(super) fn actor(&self) -> Actor {
-        self.desk.workspace.actor(self.checkout, &self.holder, 60_000, (0, 0))
+        self.desk.workspace.actor(self.checkout, &self.holder, Some(60_000), (0, 0))
     }
 
     pub(super) fn get(&self, at: &str) -> Option<Entry> {

@@ -6,17 +6,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use leasehold::catalog::Mounting;
-use leasehold::engine::{CheckInRequest, CheckoutOps, EngineError, Environment, LeaseFilter, Workspace};
+use leasehold::engine::{
+    CheckInRequest, CheckoutOps, EngineError, Environment, LeaseFilter, PolicyLook, Workspace,
+};
 use leasehold::model::{ArtifactPath, Holder, Ino, Lease};
 use leasehold::vfs::{Caller, Handle, OpenRequest, RenameMode, Result, SetAttr, Vfs, VfsError, VfsOptions};
-
-use super::reference::TTL_MS;
 
 /// One holder's mount.
 pub struct Desk {
     vfs: Arc<Vfs>,
     holder: Holder,
     caller: Caller,
+    ttl_ms: Option<i64>,
 }
 
 /// A file that is open for writing, with the node that the kernel knows it by.
@@ -27,16 +28,16 @@ pub struct Open {
 }
 
 impl Desk {
-    pub fn mount(root: &Path, env: &Environment, holder: &str) -> Self {
-        Self::mount_on(Workspace::open(root, env).unwrap(), env, holder)
+    pub fn mount(root: &Path, env: &Environment, holder: &str, ttl_ms: Option<i64>) -> Self {
+        Self::mount_on(Workspace::open(root, env).unwrap(), env, holder, ttl_ms)
     }
 
-    pub fn mount_on(workspace: Workspace, env: &Environment, holder: &str) -> Self {
+    pub fn mount_on(workspace: Workspace, env: &Environment, holder: &str, ttl_ms: Option<i64>) -> Self {
         let workspace = Arc::new(workspace);
         let holder: Holder = holder.parse().unwrap();
         let options = VfsOptions {
             holder: holder.clone(),
-            ttl_ms: TTL_MS,
+            ttl_ms,
             checkin_on_close: false,
             read_only: false,
             allow_other: false,
@@ -45,22 +46,43 @@ impl Desk {
         };
         begin_mount(&workspace, &holder, env);
         let caller = Caller { uid: 0, gid: 0, pid: std::process::id() };
-        Self { vfs: Vfs::new(workspace, options).unwrap(), holder, caller }
+        Self { vfs: Vfs::new(workspace, options).unwrap(), holder, caller, ttl_ms }
     }
 
     /// Ends the mount as a crash would, and mounts again: nothing is flushed, released or drained.
     pub fn crash_and_mount(self, root: &Path, env: &Environment) -> Self {
-        let (holder, left) = (self.holder, Arc::downgrade(&self.vfs));
+        let (holder, ttl_ms, left) = (self.holder, self.ttl_ms, Arc::downgrade(&self.vfs));
         drop(self.vfs);
         while left.strong_count() > 0 {
             // The publisher is busy with its last batch.
             std::thread::yield_now();
         }
-        Self::mount(root, env, holder.as_str())
+        Self::mount(root, env, holder.as_str(), ttl_ms)
     }
 
     pub fn tick(&self) {
         self.vfs.tick();
+    }
+
+    /// What the thread that renews leases does from time to time.
+    pub fn renew(&self) {
+        self.vfs.renew_open();
+    }
+
+    /// What is done when somebody has written the policy's file.
+    pub fn policy_written(&self) {
+        self.vfs.look_at_policy(PolicyLook::Written);
+    }
+
+    /// How many events of a kind there are, whoever they are for.
+    pub fn count_events(&self, kind: &str) -> usize {
+        let events = self.vfs.workspace().catalog().events(0, 1_000).unwrap();
+        events.iter().filter(|event| event.kind == kind).count()
+    }
+
+    /// What is wrong for this holder, a line each.
+    pub fn problems(&self) -> Vec<String> {
+        self.ops().status(&ArtifactPath::root()).unwrap().problems
     }
 
     fn lookup(&self, name: &str) -> Result<Ino> {

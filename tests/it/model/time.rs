@@ -178,7 +178,7 @@ fn a_save_that_could_not_be_stored_is_tried_again() {
     let world = World::new();
     let plan = Arc::new(FaultPlan::new());
     let workspace = Workspace::open(world.dir.path(), &world.env).unwrap().with_store_faults(plan.clone());
-    let carl = Desk::mount_on(workspace, &world.env, "carl@desk");
+    let carl = Desk::mount_on(workspace, &world.env, "carl@desk", Some(TTL_MS));
     let root = ArtifactPath::root();
     plan.arm(0, Fault::Error(EIO));
     carl.save("new.txt", b"carl's").unwrap();

@@ -175,7 +175,7 @@ fn an_import_shows() {
 fn watchers_and_locks_end_at_the_mount() {
     let Some(workspace) = Workspace::with_document() else { return };
     let (ada, bob) = (workspace.mount("ada"), workspace.mount("bob"));
-    let watch = NameWatch::new(ada.at(), "doc.txt").unwrap();
+    let watch = NameWatch::new(ada.at(), std::ffi::OsStr::new("doc.txt")).unwrap();
     let (app, other) = (ada.app(), bob.app());
     other.overwrite(&bob.path("doc.txt"), b"bob's").unwrap();
     bob.check_in();

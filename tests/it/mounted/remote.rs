@@ -276,6 +276,9 @@ fn a_workspace_without_a_shared_store_shares_nothing() {
     let status = workspace.run(&["status", "--json"]).json();
     assert_eq!(status["sharing"], Value::Null);
     set_remote(&workspace, "cache.example/sesame", "");
-    let line = workspace.run(&["status"]).refused(1);
+    let line = workspace.run(&["gc"]).refused(1);
     assert!(!line.contains("sesame") && line.contains("config.toml: [remote]: "), "{line}");
+    let looked = workspace.run(&["status"]);
+    assert!(looked.status == 0 && looked.stderr.contains("config.toml: [remote]: "), "{}", looked.stderr);
+    assert!(!looked.stderr.contains("sesame"), "{}", looked.stderr);
 }
