@@ -19,5 +19,6 @@ mod privileged;
 mod serve;
 mod sharing;
 mod store;
+mod storm;
 mod tidy;
 mod tidy_source;
