@@ -17,6 +17,7 @@ struct RescueForm {
     missing: Vec<i64>,
     unreadable: Vec<UnreadableForm>,
     set_aside: Vec<HostPathForm>,
+    kept: u64,
 }
 
 #[derive(Serialize)]
@@ -38,6 +39,7 @@ pub(super) fn run(args: &RescueArgs, context: &Context, out: &mut dyn Write) -> 
             .map(|(digest, reason)| UnreadableForm { digest: digest.to_hex(), reason: reason.clone() })
             .collect(),
         set_aside: report.set_aside.iter().map(|path| HostPathForm::of(path)).collect(),
+        kept: report.kept,
     };
     Printer::new(out, args.format.json).print(&form, |out| human(out, &report))?;
     Ok(())
@@ -54,6 +56,13 @@ fn human(out: &mut dyn Write, report: &RescueReport) -> io::Result<()> {
     }
     for path in &report.set_aside {
         writeln!(out, "set aside: {}", one_line(&path.display().to_string()))?;
+    }
+    if report.kept > 0 {
+        writeln!(
+            out,
+            "{} drafts and other files are recovery copies: see `leasehold recovered`",
+            report.kept
+        )?;
     }
     writeln!(out, "check what is left with `leasehold fsck`")
 }

@@ -16,6 +16,9 @@ use crate::catalog::{CatalogError, WorkId};
 use crate::model::{Digest, Instant};
 use crate::sys;
 
+/// How long a blob in the making may go without a write, as in a store that others share (docs/FORMAT.md, "Litter").
+const IN_THE_MAKING_MS: i64 = 60 * 60 * 1000;
+
 /// How often the collector tells its progress, in blobs.
 const PROGRESS_STEP: u64 = 256;
 
@@ -115,8 +118,10 @@ impl Workspace {
         Ok(report)
     }
 
-    /// Removes what a crash left of manifests and blobs in the making.
+    /// Removes what a crash left of manifests and blobs in the making. Whatever the grace: who makes one now has written to
+    /// it within [`IN_THE_MAKING_MS`].
     fn remove_old_copies(&self, bound_ms: i64) -> Result<()> {
+        let bound_ms = bound_ms.min(self.now().wall.0.div_euclid(1_000_000).saturating_sub(IN_THE_MAKING_MS));
         let dir = self.layout().staging();
         for entry in fs::read_dir(&dir).map_err(file_error("list", &dir))? {
             let path = entry.map_err(file_error("list", &dir))?.path();

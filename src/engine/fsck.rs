@@ -1,10 +1,13 @@
 //! The check of a whole workspace: that each reference has its bytes, and that each blob is what its name says.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 
 use super::backup::is_gone;
 use super::collect::Tally;
+use super::manifest::{is_manifest, read_manifest};
 use super::{EngineError, Result, Workspace};
 use crate::blobs::{BlobError, BlobStore};
 use crate::catalog::Reference;
@@ -116,6 +119,9 @@ impl Workspace {
             for tally in [Some(&mut report.checked), users.is_empty().then_some(&mut report.unreferenced)] {
                 tally.into_iter().for_each(|tally| tally.count(size));
             }
+            if users.is_empty() {
+                report.problems.extend(self.unknown_change(&digest)?);
+            }
             return Ok(());
         };
         if let Some(source) = source
@@ -132,6 +138,26 @@ impl Workspace {
         }
         report.lost.push(Lost { digest, reason: reason(&error), users: named });
         Ok(())
+    }
+
+    /// Says so if a blob that nothing refers to is the manifest of a change that is newer than the catalog's newest: the
+    /// catalog is older than the store then, and would give its number to another change.
+    fn unknown_change(&self, digest: &Digest) -> Result<Option<String>> {
+        let path = self.blobs().path_of(digest);
+        if !File::open(path).is_ok_and(is_manifest) {
+            return Ok(None);
+        }
+        let Ok(manifest) = self.blobs().get(digest).map_err(io::Error::other).and_then(read_manifest) else {
+            return Ok(None);
+        };
+        let ours = self.in_catalog(self.catalog().workspace_id())?;
+        let (number, head) = (manifest.change.number, self.in_catalog(self.catalog().head_change())?);
+        Ok((manifest.change.workspace == ours && number > head).then(|| {
+            format!(
+                "change {number} is in the store, and the catalog knows none after {head}: it has lost some; \
+                 unmount the workspace and let `leasehold rescue` make another"
+            )
+        }))
     }
 
     /// Gets a blob from another store; false if that one hasn't it either.

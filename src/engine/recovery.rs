@@ -318,7 +318,7 @@ fn same_bytes(a: impl Read, b: impl Read) -> std::io::Result<bool> {
 }
 
 /// Whose bytes a file of `recovered/` holds, by the name that it had before.
-fn owner_of(name: &str) -> Option<(CheckoutId, Seq, Option<VersionNumber>)> {
+pub(super) fn owner_of(name: &str) -> Option<(CheckoutId, Seq, Option<VersionNumber>)> {
     if let Ok(name) = name.parse::<StagingName>() {
         return Some((name.checkout, name.artifact, name.base));
     }
@@ -327,7 +327,7 @@ fn owner_of(name: &str) -> Option<(CheckoutId, Seq, Option<VersionNumber>)> {
 }
 
 /// The files of a directory; names that aren't UTF-8 are not ours.
-fn files_in(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
+pub(super) fn files_in(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).map_err(file_error("list", dir))? {
         let entry = entry.map_err(file_error("list", dir))?;

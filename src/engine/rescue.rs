@@ -9,10 +9,11 @@ use super::access::identity_of_process;
 use super::files::{check_filesystem, file_error, sync_dir};
 use super::init::root_attrs;
 use super::manifest::{Manifest, is_manifest, read_manifest};
-use super::{EngineError, Environment, Layout, Result};
+use super::recovery::{files_in, owner_of};
+use super::{EngineError, Environment, Layout, RecoveryCopy, Result, StagingName, StagingRole};
 use crate::blobs::{BlobError, BlobStore, DiskSettings, DiskStore, MemoryStamps};
 use crate::catalog::Catalog;
-use crate::model::{ArtifactId, ChangeNumber, Digest};
+use crate::model::{ArtifactId, ChangeNumber, CheckoutId, Digest, Holder};
 use crate::sys;
 
 /// By how much generations go on: leases that were granted after the newest manifest are not known.
@@ -34,6 +35,8 @@ pub struct RescueReport {
     pub unreadable: Vec<(Digest, String)>,
     /// Where the old catalog's files are now.
     pub set_aside: Vec<PathBuf>,
+    /// How many files outside the store are recovery copies now: drafts, unsaved bytes, scratch, and the copies before.
+    pub kept: u64,
 }
 
 /// The manifests of one workspace, by change.
@@ -41,23 +44,29 @@ type Changes = BTreeMap<ChangeNumber, (Digest, Manifest)>;
 
 /// Makes a new catalog for a workspace whose own is lost or damaged; the old one's files are set aside.
 ///
-/// Drafts and leases are not in manifests: sealed and unsaved bytes in `staging/` and `scratch/` become recovery copies
-/// at the next mount of their checkout. Refuses a workspace whose catalog is whole.
+/// Drafts and leases are not in manifests: what is in `staging/` and `scratch/` becomes recovery copies. Refuses a
+/// workspace whose catalog is whole, and knows all changes of which the store has manifests.
 pub fn rescue(root: &Path, env: &Environment) -> Result<RescueReport> {
     let root = fs::canonicalize(root).map_err(file_error("find", root))?;
     let layout = Layout::new(&root);
     let dot = sys::open_dir(&layout.dot()).map_err(file_error("open", &layout.dot()))?;
     check_filesystem(&dot, &root)?;
-    refuse_whole(&layout)?;
     let parts = env.store_parts(DiskSettings::default(), Arc::new(MemoryStamps::default()));
     let blobs = DiskStore::open(&layout.objects(), &layout.staging(), &parts)?;
     let mut report = RescueReport::default();
-    let (workspace, changes) = find_manifests(&blobs, &root, &mut report)?;
+    let found = find_manifests(&blobs, &root, &mut report);
+    let newest = found.as_ref().ok().and_then(|(_, changes)| changes.keys().next_back().copied());
+    refuse_whole(&layout, newest)?;
+    let (workspace, changes) = found?;
     let unfinished = layout.dot().join(format!("catalog.db.new-{}", env.ids.token()));
-    if let Err(error) = build(&unfinished, workspace, &changes, env) {
-        // What failed is the news.
-        let _ = fs::remove_file(&unfinished);
-        return Err(error);
+    let built = build(&unfinished, workspace, &changes, env);
+    match built.and_then(|()| keep_files(&layout, &unfinished, env)) {
+        Ok(kept) => report.kept = kept,
+        Err(error) => {
+            // What failed is the news.
+            let _ = fs::remove_file(&unfinished);
+            return Err(error);
+        }
     }
     report.set_aside = replace(&layout, &unfinished, env)?;
     report.changes = changes.len() as u64;
@@ -67,15 +76,19 @@ pub fn rescue(root: &Path, env: &Environment) -> Result<RescueReport> {
     Ok(report)
 }
 
-fn refuse_whole(layout: &Layout) -> Result<()> {
+/// A catalog whose log was lost is whole, and older than the store.
+fn refuse_whole(layout: &Layout, newest: Option<ChangeNumber>) -> Result<()> {
     if !layout.catalog().exists() {
         return Ok(());
     }
-    match Catalog::open(&layout.catalog()).and_then(|catalog| catalog.check_integrity()) {
-        Ok(wrong) if wrong.is_empty() => Err(EngineError::Refused(format!(
-            "{}: the catalog is whole: nothing to rescue",
-            layout.root().display()
-        ))),
+    let look = |catalog: Catalog| Ok((catalog.check_integrity()?, catalog.head_change()?));
+    match Catalog::open(&layout.catalog()).and_then(look) {
+        Ok((wrong, head)) if wrong.is_empty() && newest.is_none_or(|newest| newest <= head) => {
+            Err(EngineError::Refused(format!(
+                "{}: the catalog is whole: nothing to rescue",
+                layout.root().display()
+            )))
+        }
         _ => Ok(()),
     }
 }
@@ -141,10 +154,63 @@ fn build(path: &Path, workspace: ArtifactId, changes: &Changes, env: &Environmen
     Ok(())
 }
 
+/// Makes recovery copies of all files outside the store that hold bytes of applications, and lists those that were there;
+/// a crash in between leaves files in `recovered/`, which the next rescue lists.
+fn keep_files(layout: &Layout, catalog: &Path, env: &Environment) -> Result<u64> {
+    let failed = |source| EngineError::Catalog { file: catalog.to_owned(), source };
+    let recovered = layout.recovered();
+    for dir in [layout.staging(), layout.scratch()] {
+        for (name, file) in files_in(&dir)? {
+            let size = file.metadata().map_err(file_error("examine", &file))?.len();
+            if size > 0 && is_of_application(&name) {
+                let target = recovered.join(format!("{}.{name}", env.ids.token()));
+                fs::rename(&file, target).map_err(file_error("put aside", &file))?;
+            }
+        }
+        sync_dir(&dir)?;
+    }
+    sync_dir(&recovered)?;
+    let catalog = Catalog::open(catalog).map_err(failed)?;
+    let mut kept = 0;
+    for (name, file) in files_in(&recovered)? {
+        if let Some(copy) = copy_of(&catalog, &name, &file, env)? {
+            catalog.add_recovery(&name, &copy).map_err(failed)?;
+            kept += 1;
+        }
+    }
+    Ok(kept)
+}
+
+fn is_of_application(name: &str) -> bool {
+    name.parse::<StagingName>()
+        .map_or_else(|_| owner_of(name).is_some(), |name| name.role != StagingRole::Copy)
+}
+
+/// What a file of `recovered/` tells by its name; whose checkout it was is not known any more.
+fn copy_of(catalog: &Catalog, name: &str, file: &Path, env: &Environment) -> Result<Option<RecoveryCopy>> {
+    let Some((id, (_, artifact, base))) =
+        name.split_once('.').and_then(|(id, rest)| Some((id, owner_of(rest)?)))
+    else {
+        return Ok(None);
+    };
+    let failed = |source| EngineError::Catalog { file: catalog.path().to_owned(), source };
+    Ok(Some(RecoveryCopy {
+        id: id.to_owned(),
+        artifact: catalog.artifact_id(artifact).map_err(failed)?,
+        path: catalog.any_path_of(CheckoutId(0), artifact).map_err(failed)?,
+        base,
+        holder: Holder::of("unknown", "rescue").expect("BUG: it is a holder"),
+        at: env.clock.now().wall,
+        size: file.metadata().map_err(file_error("examine", file))?.len(),
+        reason: "there when the catalog was lost".to_owned(),
+    }))
+}
+
 /// Puts the new catalog in the old one's place, whose files stay beside it under other names.
 fn replace(layout: &Layout, new: &Path, env: &Environment) -> Result<Vec<PathBuf>> {
     let (dot, catalog) = (layout.dot(), layout.catalog());
-    let stamp = env.clock.now().wall.0 / 1_000_000_000;
+    // With a token, so that two rescues of one second don't take each other's.
+    let stamp = format!("{}-{}", env.clock.now().wall.0 / 1_000_000_000, env.ids.token());
     let mut set_aside = Vec::new();
     // The log first: it must not be taken for the new catalog's.
     for suffix in ["-wal", "-shm", ""] {

@@ -24,6 +24,7 @@ mod rules;
 mod serve;
 mod sharing;
 mod store;
+mod storm;
 mod tidy;
 mod tidy_source;
 mod users;

@@ -3,7 +3,7 @@
 //! A peer is this very program, which runs the one test [`serve`] and does what its standard input says.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use std::time::UNIX_EPOCH;
 use leasehold::blobs::{
     BlobError, BlobStore, DiskParts, DiskSettings, DiskStore, Faults, MemoryStamps, Step, digest_of,
 };
-use leasehold::clock::{Clock, SystemClock};
+use leasehold::clock::SystemClock;
 use leasehold::ids::SystemIds;
 use leasehold::model::Digest;
 
@@ -100,7 +100,7 @@ impl Faults for PauseAt {
     }
 }
 
-/// A peer's side: `put TEXT LOCKS`, `remove TEXT LOCKS`, `backup LOCKS`, `rounds COUNT`, `mixed SECONDS`.
+/// A peer's side: `put TEXT LOCKS`, `remove TEXT LOCKS`, `backup LOCKS`, `rounds COUNT`.
 #[test]
 #[ignore = "other tests run it in a process of its own"]
 fn serve() {
@@ -111,7 +111,6 @@ fn serve() {
         let locks = AtomicUsize::new(words.last().unwrap().parse().unwrap());
         let done = match words[..] {
             ["rounds", count] => rounds(&store(&root), count.parse().unwrap()),
-            ["mixed", seconds] => mixed(&store(&root), seconds.parse().unwrap()),
             ["put", text, _] => put(&paused(&root, locks), text).map(|_| true),
             ["remove", text, _] => paused(&root, locks).remove(&digest_of(text.as_bytes()), None),
             ["backup", _] => {
@@ -153,91 +152,6 @@ fn put_rotated(store: &DiskStore, by: usize) -> Result<(), BlobError> {
         }
     })?;
     done
-}
-
-/// How many blobs the mixed rounds are about.
-const BLOBS: u64 = 32;
-/// How old a blob is at least when the mixed rounds remove it.
-const OLD_MS: i64 = 1_000;
-
-/// Puts, reads, removes what is old, and makes backups of the same few blobs; panics where one is lost or torn.
-fn mixed(store: &DiskStore, seconds: i64) -> Result<bool, BlobError> {
-    let end_ms = wall_ms() + seconds * 1_000;
-    let mut number = u64::from(std::process::id());
-    while wall_ms() < end_ms {
-        // A step of a generator (Knuth's MMIX constants), whose upper bits are random enough.
-        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let content = blob((number >> 40) % BLOBS);
-        match (number >> 33) % 16 {
-            0 => keep_all_during_a_backup(store)?,
-            1..=4 => drop(store.remove(&digest_of(&content), Some(wall_ms() - OLD_MS))?),
-            5..=10 => put_and_find(store, &content)?,
-            _ => drop(read_whole(store, &digest_of(&content), &content)?),
-        }
-    }
-    Ok(true)
-}
-
-fn wall_ms() -> i64 {
-    SystemClock::new().unwrap().now().wall.0 / 1_000_000
-}
-
-/// Bytes by number, of one to 64 KiB.
-fn blob(number: u64) -> Vec<u8> {
-    let text = format!("blob {number}; ");
-    text.bytes().cycle().take(usize::try_from(1 + number * number * 64).unwrap()).collect()
-}
-
-/// What was put a moment ago is not old, so that nobody may remove it.
-fn put_and_find(store: &DiskStore, content: &[u8]) -> Result<(), BlobError> {
-    let begun_ms = wall_ms();
-    let (digest, _) = store.put(&mut &content[..])?;
-    let found = read_whole(store, &digest, content)?;
-    assert!(found || wall_ms() - begun_ms >= OLD_MS, "{digest} was removed though it was fresh");
-    Ok(())
-}
-
-/// Whether a blob is there; if so it has its own bytes.
-fn read_whole(store: &DiskStore, digest: &Digest, content: &[u8]) -> Result<bool, BlobError> {
-    let mut bytes = Vec::new();
-    let read = store.get(digest).map(|mut reader| reader.read_to_end(&mut bytes));
-    match read {
-        Err(BlobError::Missing { .. }) => Ok(false),
-        Err(error) => Err(error),
-        Ok(read) => {
-            read.unwrap();
-            assert!(bytes == content, "{digest} is torn");
-            Ok(true)
-        }
-    }
-}
-
-/// Whatever is there when a backup begins is there until it ends.
-fn keep_all_during_a_backup(store: &DiskStore) -> Result<(), BlobError> {
-    let lease = store.begin_backup()?;
-    let there: Vec<Digest> = store.inventory()?.iter().map(|blob| blob.digest).collect();
-    std::thread::sleep(std::time::Duration::from_millis(20));
-    for digest in there {
-        assert!(store.is_whole(&digest)?, "{digest} went during a backup");
-    }
-    lease.finish()
-}
-
-/// Eight processes put, read, remove and back up 32 blobs: none is lost, torn or wrongly removed. For a minute with
-/// `LEASEHOLD_TEST_SECONDS=60`.
-#[test]
-fn processes_share_a_few_blobs() {
-    let place = Place::new();
-    let seconds = std::env::var("LEASEHOLD_TEST_SECONDS").unwrap_or("2".to_owned());
-    let mut peers: Vec<Peer> = (0..8).map(|_| start(&place)).collect();
-    peers.iter_mut().for_each(|peer| peer.say(&format!("mixed {seconds}")));
-    for peer in &mut peers {
-        assert_eq!(peer.hear(), "true");
-    }
-    let store = store(place.root());
-    for found in store.inventory().unwrap() {
-        assert!(store.is_whole(&found.digest).unwrap(), "{}", found.digest);
-    }
 }
 
 /// Eight processes at one address, which a dead one had locked: none fails, and nothing is left.

@@ -239,6 +239,72 @@ fn a_rescue_gets_what_is_left() {
     assert!(lost_directory, "a file of a directory that is lost is there all the same");
 }
 
+/// A blob in the making is nobody's garbage while somebody writes to it, however short the grace is.
+#[test]
+fn blobs_in_the_making_are_left_alone_for_an_hour() {
+    let desk = desk();
+    let making = ["0123456789abcdef0123456789abcdef", "c.0.1.0.0123456789abcdef0123456789abcdef"];
+    let making = making.map(|name| desk.workspace.layout().staging().join(name));
+    making.iter().for_each(|file| fs::write(file, "half").unwrap());
+    desk.let_pass_ms(59 * 60 * 1000);
+    collect(&desk, 1);
+    assert!(making.iter().all(|file| file.exists()));
+    desk.clock.advance_ms(2 * 60 * 1000);
+    collect(&desk, 1);
+    assert!(making.iter().all(|file| !file.exists()));
+}
+
+/// Files outside the store have no name without the catalog: they are kept as recovery copies, scratch included, and those
+/// that were recovery copies are listed again.
+#[test]
+fn a_rescue_keeps_what_was_not_in_the_store() {
+    let desk = desk();
+    history(&desk);
+    let ada = desk.person("ada@desk");
+    ada.write("a", "a draft");
+    ada.write("dir/b", "reverted");
+    ada.ops.revert(&[path("dir/b")]).unwrap();
+    let scratch = crate::engine::ScratchName {
+        checkout: ada.checkout,
+        artifact: crate::model::Seq(99),
+        token: "0123456789abcdef0123456789abcdef".into(),
+    };
+    fs::write(desk.workspace.layout().scratch().join(scratch.to_string()), "live").unwrap();
+    lose_catalog(&desk);
+    assert_eq!(rescue(desk.workspace.root(), &desk.env).unwrap().kept, 3);
+    let desk = desk.reopened(None);
+    let mut texts = desk.recovered_texts();
+    texts.sort();
+    assert_eq!(texts, ["a draft", "live", "reverted"]);
+    let copies = desk.workspace.recovered().unwrap();
+    assert!(copies.iter().any(|copy| copy.path == path("a")), "{copies:?}");
+}
+
+/// A catalog that lost its log is whole, and older than the store: a check tells, and a rescue brings the rest back.
+#[test]
+fn a_catalog_older_than_the_store_is_told_and_rescued() {
+    let desk = desk();
+    desk.import(&["a"]);
+    let (catalog, old) = (desk.workspace.layout().catalog(), desk.dir.path().join("old.db"));
+    desk.workspace.catalog().copy_to(&old).unwrap();
+    let ada = desk.person("ada@desk");
+    ada.write("a", "a2");
+    ada.ops.check_in(&everything("lost")).unwrap();
+    drop(ada);
+    for suffix in ["", "-wal", "-shm"] {
+        fs::remove_file(catalog.with_file_name(format!("catalog.db{suffix}"))).unwrap();
+    }
+    fs::copy(&old, &catalog).unwrap();
+    let desk = desk.reopened(None);
+    let problems = desk.workspace.fsck(false, &|_| ()).unwrap().problems;
+    assert!(problems.len() == 1 && problems[0].starts_with("change 2 is in the store"), "{problems:?}");
+    assert_eq!(rescue(desk.workspace.root(), &desk.env).unwrap().changes, 2);
+    let desk = desk.reopened(None);
+    assert_eq!(desk.read("a", None), "a2");
+    assert!(desk.workspace.fsck(false, &|_| ()).unwrap().is_clean());
+    assert!(rescue(desk.workspace.root(), &desk.env).is_err(), "it is whole");
+}
+
 fn back_up(desk: &Desk, dest: &Path) -> crate::engine::CopyReport {
     desk.workspace.backup(dest, false, &desk.env, &|_| ()).unwrap()
 }
