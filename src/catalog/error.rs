@@ -98,7 +98,7 @@ pub enum CatalogError {
         /// Who has it now.
         lease: Option<Box<Lease>>,
     },
-    /// A time to live that isn't positive.
+    /// A time to live that isn't positive, or too long.
     #[error("a lease's time to live must be positive and at most 100 years")]
     BadTtl,
     /// There is no such name, artifact, version or checkout.

@@ -178,13 +178,18 @@ impl Catalog {
         conn.pragma_update(None, "journal_mode", "WAL").map_err(doing("switch to WAL"))?;
         schema::migrate(&mut conn)?;
         drop(conn);
-        let catalog = Self::open(path)?;
+        let catalog = Self::open_alone(path)?;
         catalog.write(Durability::Full, |tx| insert_root(tx, id, &root))?;
         Ok(catalog)
     }
 
     /// Opens a catalog and brings it to the present schema.
     pub fn open(path: &Path) -> Result<Self> {
+        Ok(Self { turns: Turns::of(path), ..Self::open_alone(path)? })
+    }
+
+    /// The same for one that nobody else knows of, as a copy that is being made: without the file of the queue beside it.
+    pub fn open_alone(path: &Path) -> Result<Self> {
         let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         if !schema::is_catalog(&conn)? {
             return Err(CatalogError::NotACatalog);
@@ -217,7 +222,7 @@ impl Catalog {
             path: path.to_owned(),
             writer: Mutex::new(writer),
             readers: Mutex::default(),
-            turns: if archived { Turns::none() } else { Turns::of(path) },
+            turns: Turns::none(),
             archived,
             numbers: Mutex::new(0..0),
             life,

@@ -199,7 +199,7 @@ impl Workspace {
             // SQLite would make it by the umask alone.
             sys::create_private(new).map_err(file_error("create", new))?;
             self.in_catalog(self.catalog().copy_to(new))?;
-            let frozen = Catalog::open(new).map_err(in_catalog(new))?;
+            let frozen = Catalog::open_alone(new).map_err(in_catalog(new))?;
             let mut kept = self.keep_files(store, &frozen, before)?;
             // What is still named, and was gone the last time, too, has not become a blob in between.
             if kept.gone.is_subset(&gone_before) {

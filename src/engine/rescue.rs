@@ -170,7 +170,7 @@ fn keep_files(layout: &Layout, catalog: &Path, env: &Environment) -> Result<u64>
         sync_dir(&dir)?;
     }
     sync_dir(&recovered)?;
-    let catalog = Catalog::open(catalog).map_err(failed)?;
+    let catalog = Catalog::open_alone(catalog).map_err(failed)?;
     let mut kept = 0;
     for (name, file) in files_in(&recovered)? {
         if let Some(copy) = copy_of(&catalog, &name, &file, env)? {

@@ -22,7 +22,7 @@ pub enum HostError {
         /// The key.
         key: HostKey,
     },
-    /// A lease's time is not positive.
+    /// A lease's time is not positive, or longer than [`MAX_TTL_MS`](crate::model::MAX_TTL_MS).
     #[error("a lease of {0} ms")]
     BadTtl(i64),
     /// The user would hold more than the readers of his file take.
@@ -90,7 +90,7 @@ impl HostError {
         let text = match self {
             Self::Held { .. } => "ask for their release, or try again after that",
             Self::NotHeld { .. } => "acquire it again",
-            Self::BadTtl(_) => "ask for a positive time",
+            Self::BadTtl(_) => "ask for a positive time of at most 100 years",
             Self::TooMany { .. } => "release some",
             Self::NoPlace(path) => {
                 return Some(format!("root makes it with `install -d -m 1777 {}`", path.display()));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::clock::ManualClock;
 use crate::ids::CountingIds;
-use crate::model::Timestamp;
+use crate::model::{MAX_TTL_MS, Timestamp};
 
 /// A user of nobody's on the machine.
 const OTHER: u32 = 54_321;
@@ -126,12 +126,12 @@ fn the_holder_renews_and_nobody_else() {
     let released = machine.leases.release(&keys(&["x", "q"]), &"ada@desk".parse().unwrap()).unwrap();
     assert_eq!(released, [renewed[0].clone()]);
     assert_eq!(machine.listed(), ["y ada@desk"]);
-    for ttl_ms in [0, -1, i64::MIN] {
+    for ttl_ms in [0, -1, i64::MIN, MAX_TTL_MS + 1, i64::MAX] {
         let refused = machine.leases.acquire_set(&keys(&["z"]), &request("ada@desk", ttl_ms));
         assert!(matches!(refused, Err(HostError::BadTtl(told)) if told == ttl_ms));
     }
-    let longest = machine.leases.acquire_set(&keys(&["z"]), &request("ada@desk", i64::MAX)).unwrap();
-    assert_eq!(longest[0].expires_boot_ms, i64::MAX);
+    let longest = machine.leases.acquire_set(&keys(&["z"]), &request("ada@desk", MAX_TTL_MS)).unwrap();
+    assert_eq!(longest[0].expires_boot_ms, now_ms + MAX_TTL_MS);
 }
 
 /// The boot's clock decides to the millisecond, whatever the wall clock is set to, and another boot ends all.
