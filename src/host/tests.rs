@@ -130,6 +130,7 @@ fn the_holder_renews_and_nobody_else() {
         let refused = machine.leases.acquire_set(&keys(&["z"]), &request("ada@desk", ttl_ms));
         assert!(matches!(refused, Err(HostError::BadTtl(told)) if told == ttl_ms));
     }
+    let now_ms = machine.clock.now().boot_ms;
     let longest = machine.leases.acquire_set(&keys(&["z"]), &request("ada@desk", MAX_TTL_MS)).unwrap();
     assert_eq!(longest[0].expires_boot_ms, now_ms + MAX_TTL_MS);
 }

@@ -300,7 +300,7 @@ fn uploads_of_one_digest_join() {
             wait_for_calls(&pair, "shared.put", 1);
             scope.spawn(putting);
             wait_for_calls(&pair, "local.put", 2);
-            // Whoever waits holds the transfer: the map, the thread (its place twice), and each of the two.
+            // Whoever waits holds the transfer: the map, the thread, and each of the two.
             let waiters = || pair.store.uploads.holders(&digest_of(b"one"));
             while waiters() < 4 {
                 thread::yield_now();

@@ -102,7 +102,7 @@ impl Transfers {
             is_leader = true;
             Arc::default()
         }));
-        let place = Place { transfers: Some((Arc::clone(self), digest)), transfer: Arc::clone(&transfer) };
+        let place = Place { transfers: Some((Arc::clone(self), digest)), transfer };
         if is_leader {
             begin(place.clone(), work);
         }
