@@ -51,7 +51,8 @@ impl Blob {
     /// What the system says to the new file, or to one more descriptor.
     pub fn into_file(self, dir: &Path) -> io::Result<File> {
         match self.bytes {
-            Bytes::File(file) => Arc::try_unwrap(file).or_else(|shared| shared.try_clone()),
+            // Opened anew, for an offset of its own.
+            Bytes::File(file) => Arc::try_unwrap(file).or_else(|shared| sys::reopen(&shared)),
             Bytes::Memory(bytes) => {
                 let mut file = sys::create_unnamed(dir)?;
                 file.write_all(&bytes)?;

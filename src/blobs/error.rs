@@ -231,9 +231,13 @@ impl BlobError {
         }
     }
 
-    /// The same error once more: a directory that can't be opened is the failure of many files.
+    /// The same error once more: a directory that can't be opened is the failure of many files, and a download that of
+    /// all who wait for it.
     pub(super) fn again(&self) -> Self {
         match self {
+            Self::Missing { digest } => Self::Missing { digest: *digest },
+            Self::Corrupt { digest, found } => Self::Corrupt { digest: *digest, found: *found },
+            Self::Transport { operation, fault } => Self::Transport { operation, fault: *fault },
             Self::NotADirectory { path } => Self::NotADirectory { path: path.clone() },
             Self::Io { action, path, source } => {
                 Self::Io { action, path: path.clone(), source: repeat(source) }

@@ -56,6 +56,7 @@ impl RemoteStore {
         let settings = CombinedSettings {
             policy: remote.policy,
             upload_timeout,
+            download_timeout: after(remote.download_timeout_ms),
             write_back_timeout: after(remote.write_back_timeout_ms),
         };
         let http = Arc::new(HttpStore::new(options, Arc::clone(clock))?);

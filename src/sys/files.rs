@@ -167,6 +167,11 @@ pub fn name_at(file: &File, dir: &File, name: &OsStr) -> io::Result<()> {
     check(unsafe { libc::linkat(libc::AT_FDCWD, path.as_ptr(), dir, name.as_ptr(), follow) }).map(drop)
 }
 
+/// Opens for reading what is open already, whatever its name is by now: the new descriptor has an offset of its own.
+pub fn reopen(file: &File) -> io::Result<File> {
+    File::open(path_of_open(file))
+}
+
 /// A path of this process's own to what it has open (proc(5), `fd/`).
 fn path_of_open(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))

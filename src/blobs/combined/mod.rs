@@ -2,7 +2,8 @@
 //!
 //! Nothing that is here waits for the shared store, and no failure of it makes a put fail: what it didn't take in its
 //! time is *dropped*, counted, and warned of now and then. Whoever needs it to be there asks, uploads and asks again
-//! ([`CombinedStore::upload_missing`]).
+//! ([`CombinedStore::upload_missing`]). Of one blob there is one upload and one download at a time; who wants it meanwhile
+//! waits for that.
 //!
 //! | the answer here | then | kept here: all, toplevel, minimal |
 //! |---|---|---|
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::tally::{Dropping, Tallies};
-use self::transfer::{Dropped, Transfers};
+use self::transfer::{Dropped, Limit, Transfers};
 use super::{Blob, BlobError, BlobStore};
 use crate::clock::Clock;
 use crate::model::{Digest, DownloadPolicy};
@@ -42,20 +43,27 @@ pub struct CombinedSettings {
     pub policy: DownloadPolicy,
     /// How long a put waits for its upload.
     pub upload_timeout: Duration,
+    /// How long a get waits for a download, its own or one that has begun.
+    pub download_timeout: Duration,
     /// How long a get waits for the bytes to be stored here.
     pub write_back_timeout: Duration,
 }
 
 impl Default for CombinedSettings {
     fn default() -> Self {
-        Self { policy: DownloadPolicy::default(), upload_timeout: TIMEOUT, write_back_timeout: TIMEOUT }
+        Self {
+            policy: DownloadPolicy::default(),
+            upload_timeout: TIMEOUT,
+            download_timeout: TIMEOUT,
+            write_back_timeout: TIMEOUT,
+        }
     }
 }
 
 impl CombinedSettings {
     fn check(&self) -> Result<(), BlobError> {
         let usable = |timeout: Duration| !timeout.is_zero() && timeout <= LONGEST_TIMEOUT;
-        if usable(self.upload_timeout) && usable(self.write_back_timeout) {
+        if [self.upload_timeout, self.download_timeout, self.write_back_timeout].into_iter().all(usable) {
             return Ok(());
         }
         Err(BlobError::Configuration { problem: "a timeout must be more than nothing and at most a day" })
@@ -76,8 +84,17 @@ pub struct CombinedStore {
     local: Arc<dyn BlobStore>,
     shared: Arc<dyn BlobStore>,
     settings: CombinedSettings,
-    uploads: Arc<Transfers>,
-    tallies: Tallies,
+    uploads: Arc<Transfers<()>>,
+    downloads: Arc<Transfers<Fetched>>,
+    tallies: Arc<Tallies>,
+}
+
+/// What a download came to.
+#[derive(Clone)]
+struct Fetched {
+    blob: Blob,
+    /// Whether it was stored here.
+    is_kept: bool,
 }
 
 impl CombinedStore {
@@ -92,7 +109,8 @@ impl CombinedStore {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, BlobError> {
         settings.check()?;
-        Ok(Self { local, shared, settings, uploads: Arc::default(), tallies: Tallies::new(clock) })
+        let (uploads, downloads) = (Arc::default(), Arc::default());
+        Ok(Self { local, shared, settings, uploads, downloads, tallies: Arc::new(Tallies::new(clock)) })
     }
 
     /// The shared store alone.
@@ -135,40 +153,77 @@ impl CombinedStore {
         arrived.inspect_err(|dropped| self.tallies.note_dropped(Dropping::Put, &digest, dropped)).is_ok()
     }
 
-    /// Stores bytes here that the shared store sent.
-    fn write_back(&self, digest: &Digest, blob: &Blob) -> Result<(), Dropped> {
-        let (local, blob, digest) = (Arc::clone(&self.local), blob.clone(), *digest);
-        let stored = transfer::alone(self.settings.write_back_timeout, move |limit| {
-            local.put_known(&digest, blob.size(), limit.reader(blob.reader()))
-        });
-        match &stored {
-            Ok(()) => self.tallies.count_put(),
-            Err(dropped) => self.tallies.note_dropped(Dropping::WriteBack, &digest, dropped),
+    /// Opens a blob as [`open`](BlobStore::open) does under another policy.
+    pub fn open_under(&self, digest: &Digest, policy: DownloadPolicy) -> Result<Blob, BlobError> {
+        match self.local.open(digest) {
+            Ok(blob) => {
+                self.tallies.count_get();
+                Ok(blob)
+            }
+            Err(error @ (BlobError::Missing { .. } | BlobError::Corrupt { .. })) => {
+                self.fetch(digest, error, policy)
+            }
+            Err(error) => Err(error),
         }
-        stored
     }
 
-    /// Gets a blob from the shared store that is not whole here.
-    fn fetch(&self, digest: &Digest, here: BlobError) -> Result<Blob, BlobError> {
+    /// Gets a blob from the shared store that is not whole here; all who want it at a time wait for one download.
+    fn fetch(&self, digest: &Digest, here: BlobError, policy: DownloadPolicy) -> Result<Blob, BlobError> {
         let is_repair = matches!(here, BlobError::Corrupt { .. });
-        let blob = match self.shared.open(digest) {
-            // What is damaged is not gone.
-            Err(BlobError::Missing { .. }) if is_repair => return Err(here),
-            answer => answer?,
-        };
-        if !is_repair && self.settings.policy == DownloadPolicy::Minimal {
-            return Ok(blob);
-        }
-        match self.write_back(digest, &blob) {
+        let keeps = is_repair || policy != DownloadPolicy::Minimal;
+        let timeout = self.settings.download_timeout + self.settings.write_back_timeout;
+        match self.downloads.join(*digest, timeout, self.download(*digest, keeps)) {
             // Its file rather than a second copy, for as long as somebody has it open.
-            Ok(()) => Ok(self.local.open(digest).unwrap_or(blob)),
-            Err(Dropped::Failed(error)) => match *error {
-                BlobError::Corrupt { digest, found } => Err(BlobError::Corrupt { digest, found }),
-                _ => Ok(blob),
-            },
-            Err(Dropped::Late | Dropped::Died) => Ok(blob),
+            Ok(Fetched { blob, is_kept: true }) => Ok(self.local.open(digest).unwrap_or(blob)),
+            Ok(Fetched { blob, .. }) => Ok(blob),
+            // What is damaged is not gone.
+            Err(Dropped::Failed(error)) if is_repair && matches!(*error, BlobError::Missing { .. }) => {
+                Err(here)
+            }
+            Err(dropped) => Err(dropped.into_error("send a blob")),
         }
     }
+
+    /// The work of one download: gets the bytes, and stores them here if they are to be kept.
+    fn download(
+        &self,
+        digest: Digest,
+        keeps: bool,
+    ) -> impl FnOnce(&Limit) -> Result<Fetched, BlobError> + Send + use<> {
+        let (local, shared) = (Arc::clone(&self.local), Arc::clone(&self.shared));
+        let (timeout, tallies) = (self.settings.write_back_timeout, Arc::clone(&self.tallies));
+        move |_| {
+            let blob = shared.open(&digest)?;
+            if !keeps {
+                return Ok(Fetched { blob, is_kept: false });
+            }
+            match write_back(local, &digest, &blob, timeout, &tallies) {
+                Err(Dropped::Failed(error)) if matches!(*error, BlobError::Corrupt { .. }) => {
+                    Err(error.again())
+                }
+                stored => Ok(Fetched { blob, is_kept: stored.is_ok() }),
+            }
+        }
+    }
+}
+
+/// Stores bytes here that the shared store sent.
+fn write_back(
+    local: Arc<dyn BlobStore>,
+    digest: &Digest,
+    blob: &Blob,
+    timeout: Duration,
+    tallies: &Tallies,
+) -> Result<(), Dropped> {
+    let (bytes, known) = (blob.clone(), *digest);
+    let stored = transfer::alone(timeout, move |limit| {
+        local.put_known(&known, bytes.size(), limit.reader(bytes.reader()))
+    });
+    match &stored {
+        Ok(()) => tallies.count_put(),
+        Err(dropped) => tallies.note_dropped(Dropping::WriteBack, digest, dropped),
+    }
+    stored
 }
 
 impl BlobStore for CombinedStore {
@@ -187,14 +242,7 @@ impl BlobStore for CombinedStore {
     }
 
     fn open(&self, digest: &Digest) -> Result<Blob, BlobError> {
-        match self.local.open(digest) {
-            Ok(blob) => {
-                self.tallies.count_get();
-                Ok(blob)
-            }
-            Err(error @ (BlobError::Missing { .. } | BlobError::Corrupt { .. })) => self.fetch(digest, error),
-            Err(error) => Err(error),
-        }
+        self.open_under(digest, self.settings.policy)
     }
 
     fn has(&self, digest: &Digest) -> Result<bool, BlobError> {

@@ -32,7 +32,7 @@ struct Double {
     name: &'static str,
     blobs: MemoryStore,
     mode: Mutex<Mode>,
-    /// Whether puts stand still before they read.
+    /// Whether puts, and gets from the shared store, stand still.
     stalled: Mutex<bool>,
     released: Condvar,
     calls: Arc<Mutex<Vec<String>>>,
@@ -48,6 +48,11 @@ impl Double {
         *self.stalled.lock() = true;
     }
 
+    fn stand_still(&self) {
+        let mut stalled = self.stalled.lock();
+        self.released.wait_while(&mut stalled, |stalled| *stalled);
+    }
+
     fn let_go(&self) {
         *self.stalled.lock() = false;
         self.released.notify_all();
@@ -61,9 +66,7 @@ impl Double {
 impl BlobStore for Double {
     fn put(&self, source: &mut dyn Read) -> Result<(Digest, u64), BlobError> {
         let mode = self.note("put");
-        let mut stalled = self.stalled.lock();
-        self.released.wait_while(&mut stalled, |stalled| *stalled);
-        drop(stalled);
+        self.stand_still();
         match mode {
             Mode::Failing => Err(Self::failure()),
             Mode::Dying => panic!("BUG: provoked by the test"),
@@ -73,7 +76,11 @@ impl BlobStore for Double {
     }
 
     fn open(&self, digest: &Digest) -> Result<Blob, BlobError> {
-        match self.note("get") {
+        let mode = self.note("get");
+        if self.name == "shared" {
+            self.stand_still();
+        }
+        match mode {
             Mode::Failing => Err(Self::failure()),
             Mode::Corrupt => Err(BlobError::Corrupt { digest: *digest, found: digest_of(b"other") }),
             Mode::Lying => Ok(Blob::of_memory(b"other".as_slice().into())),
@@ -222,13 +229,10 @@ fn bytes_that_cannot_be_kept_are_read_all_the_same() {
     for mode in [Mode::Failing, Mode::Dying] {
         let pair = pair(DownloadPolicy::All);
         let digest = put(&pair.shared.blobs, b"bytes").unwrap();
-        let blob = pair.shared.open(&digest).unwrap();
         pair.set(mode, Mode::Well);
-        let dropped = pair.store.write_back(&digest, &blob).unwrap_err();
-        assert_eq!(matches!(dropped, Dropped::Died), mode == Mode::Dying, "{dropped:?}");
-        assert_eq!(pair.store.tally().write_back_failures, 1);
         let missing = BlobError::Missing { digest };
-        assert_eq!(pair.store.fetch(&digest, missing).unwrap().size(), 5, "{mode:?}");
+        assert_eq!(pair.store.fetch(&digest, missing, DownloadPolicy::All).unwrap().size(), 5, "{mode:?}");
+        assert_eq!(pair.store.tally().write_back_failures, 1);
     }
     let pair = short();
     put(&pair.shared.blobs, b"bytes").unwrap();
@@ -314,6 +318,55 @@ fn uploads_of_one_digest_join() {
     }
 }
 
+/// All who want a blob at a time wait for one download, whatever comes of it, and each reads from the start; whoever
+/// wants it later begins anew.
+#[test]
+fn downloads_of_one_digest_join() {
+    let cases = [(Mode::Well, Ok(b"one".to_vec())), (Mode::Failing, Err("transport_failed"))];
+    for (policy, (mode, answer)) in [DownloadPolicy::All, DownloadPolicy::Minimal]
+        .into_iter()
+        .flat_map(|policy| cases.clone().map(|case| (policy, case)))
+    {
+        let pair = pair(policy);
+        put(&pair.shared.blobs, b"one").unwrap();
+        pair.set(Mode::Well, mode);
+        pair.shared.hold();
+        thread::scope(|scope| {
+            let get = || assert_eq!(pair.get(b"one"), answer, "{policy:?}");
+            scope.spawn(get);
+            wait_for_calls(&pair, "shared.get", 1);
+            scope.spawn(get);
+            scope.spawn(get);
+            // The map, the thread (its place twice), and each of the three.
+            while pair.store.downloads.holders(&digest_of(b"one")) < 5 {
+                thread::yield_now();
+            }
+            pair.shared.let_go();
+        });
+        let downloads = |calls: Vec<String>| calls.iter().filter(|call| *call == "shared.get").count();
+        assert_eq!(downloads(pair.take_calls()), 1, "{policy:?} {mode:?}");
+        let is_here = mode == Mode::Well && policy == DownloadPolicy::All;
+        assert_eq!((pair.get(b"one"), downloads(pair.take_calls())), (answer, usize::from(!is_here)));
+    }
+}
+
+/// Who waits for a download that stands still waits no longer than for one of his own.
+#[test]
+fn a_download_that_stands_still_is_given_up() {
+    let pair = pair_with(CombinedSettings {
+        download_timeout: SHORT,
+        write_back_timeout: SHORT,
+        ..CombinedSettings::default()
+    });
+    put(&pair.shared.blobs, b"one").unwrap();
+    pair.shared.hold();
+    let missing = BlobError::Missing { digest: digest_of(b"one") };
+    let late = pair.store.fetch(&digest_of(b"one"), missing, DownloadPolicy::All).unwrap_err();
+    assert!(matches!(late, BlobError::Transport { fault: TransportFault::Deadline, .. }), "{late}");
+    pair.shared.let_go();
+    assert_eq!(pair.get(b"one"), Ok(b"one".to_vec()));
+}
+
 /// The shared store is asked only for what is not here.
 #[test]
 fn presence_is_asked_here_first() {
@@ -340,6 +393,7 @@ fn settings_are_checked_before_anything_is_asked() {
         let default = CombinedSettings::default();
         for settings in [
             CombinedSettings { upload_timeout: timeout, ..default },
+            CombinedSettings { download_timeout: timeout, ..default },
             CombinedSettings { write_back_timeout: timeout, ..default },
         ] {
             let memory = || Arc::new(MemoryStore::default());

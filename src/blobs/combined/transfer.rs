@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::blobs::BlobError;
+use crate::blobs::{BlobError, TransportFault};
 use crate::model::Digest;
 
 /// Why a transfer was dropped.
@@ -26,7 +26,19 @@ pub(super) enum Dropped {
     Died,
 }
 
-type Outcome = Result<(), Dropped>;
+impl Dropped {
+    /// What it is to someone who needs the result.
+    pub(super) fn into_error(self, operation: &'static str) -> BlobError {
+        let fault = match self {
+            Self::Failed(error) => return Arc::try_unwrap(error).unwrap_or_else(|shared| shared.again()),
+            Self::Late => TransportFault::Deadline,
+            Self::Died => TransportFault::Broken(None),
+        };
+        BlobError::Transport { operation, fault }
+    }
+}
+
+type Outcome<T> = Result<T, Dropped>;
 
 /// What a transfer may still do: once nobody waits for it, its source fails.
 #[derive(Clone, Default)]
@@ -58,23 +70,28 @@ impl<R: Read> Read for Limited<R> {
 }
 
 /// A transfer that several may wait for. Locking: one mutex, for a look only.
-#[derive(Default)]
-struct Transfer {
-    outcome: Mutex<Option<Outcome>>,
+struct Transfer<T> {
+    outcome: Mutex<Option<Outcome<T>>>,
     changed: Condvar,
     limit: Limit,
 }
 
-impl Transfer {
+impl<T> Default for Transfer<T> {
+    fn default() -> Self {
+        Self { outcome: Mutex::new(None), changed: Condvar::new(), limit: Limit::default() }
+    }
+}
+
+impl<T: Clone> Transfer<T> {
     /// Sets the outcome, if there is none yet.
-    fn settle(&self, outcome: Outcome) {
+    fn settle(&self, outcome: Outcome<T>) {
         self.limit.end();
         self.outcome.lock().get_or_insert(outcome);
         self.changed.notify_all();
     }
 
     /// Waits for the outcome; none after the timeout.
-    fn wait(&self, timeout: Duration) -> Option<Outcome> {
+    fn wait(&self, timeout: Duration) -> Option<Outcome<T>> {
         let mut outcome = self.outcome.lock();
         if outcome.is_none() {
             self.changed.wait_while_for(&mut outcome, |outcome| outcome.is_none(), timeout);
@@ -83,11 +100,16 @@ impl Transfer {
     }
 }
 
-/// The uploads that are going on. Locking: one mutex, for a look only.
-#[derive(Default)]
-pub(super) struct Transfers(Mutex<HashMap<Digest, Arc<Transfer>>>);
+/// The transfers in one direction that are going on. Locking: one mutex, for a look only.
+pub(super) struct Transfers<T>(Mutex<HashMap<Digest, Arc<Transfer<T>>>>);
 
-impl Transfers {
+impl<T> Default for Transfers<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone + Send + 'static> Transfers<T> {
     /// Waits for the transfer of a digest, and begins it if nobody has.
     ///
     /// A transfer that is late is dropped for all who wait for it, and the next one begins anew.
@@ -95,8 +117,8 @@ impl Transfers {
         self: &Arc<Self>,
         digest: Digest,
         timeout: Duration,
-        work: impl FnOnce(&Limit) -> Result<(), BlobError> + Send + 'static,
-    ) -> Outcome {
+        work: impl FnOnce(&Limit) -> Result<T, BlobError> + Send + 'static,
+    ) -> Outcome<T> {
         let mut is_leader = false;
         let transfer = Arc::clone(self.0.lock().entry(digest).or_insert_with(|| {
             is_leader = true;
@@ -111,7 +133,7 @@ impl Transfers {
 }
 
 #[cfg(test)]
-impl Transfers {
+impl<T> Transfers<T> {
     /// How many hold the transfer of a digest, this table included.
     pub(super) fn holders(&self, digest: &Digest) -> usize {
         self.0.lock().get(digest).map_or(0, Arc::strong_count)
@@ -122,7 +144,7 @@ impl Transfers {
 pub(super) fn alone(
     timeout: Duration,
     work: impl FnOnce(&Limit) -> Result<(), BlobError> + Send + 'static,
-) -> Outcome {
+) -> Outcome<()> {
     let place = Place { transfers: None, transfer: Arc::default() };
     begin(place.clone(), work);
     wait(&place, timeout)
@@ -130,14 +152,14 @@ pub(super) fn alone(
 
 /// A transfer and where others find it.
 #[derive(Clone)]
-struct Place {
-    transfers: Option<(Arc<Transfers>, Digest)>,
-    transfer: Arc<Transfer>,
+struct Place<T: Clone> {
+    transfers: Option<(Arc<Transfers<T>>, Digest)>,
+    transfer: Arc<Transfer<T>>,
 }
 
-impl Place {
+impl<T: Clone> Place<T> {
     /// Sets the outcome; nobody finds the transfer by then, so that who comes later begins another.
-    fn settle(&self, outcome: Outcome) {
+    fn settle(&self, outcome: Outcome<T>) {
         if let Some((transfers, digest)) = &self.transfers {
             let mut places = transfers.0.lock();
             if places.get(digest).is_some_and(|found| Arc::ptr_eq(found, &self.transfer)) {
@@ -149,15 +171,18 @@ impl Place {
 }
 
 /// Settles a transfer in any case: whoever waits must not wait for a thread that is gone.
-struct Working(Place);
+struct Working<T: Clone>(Place<T>);
 
-impl Drop for Working {
+impl<T: Clone> Drop for Working<T> {
     fn drop(&mut self) {
         self.0.settle(Err(Dropped::Died));
     }
 }
 
-fn begin(place: Place, work: impl FnOnce(&Limit) -> Result<(), BlobError> + Send + 'static) {
+fn begin<T: Clone + Send + 'static>(
+    place: Place<T>,
+    work: impl FnOnce(&Limit) -> Result<T, BlobError> + Send + 'static,
+) {
     let working = Working(place);
     let body = move || {
         let done = work(&working.0.transfer.limit);
@@ -168,7 +193,7 @@ fn begin(place: Place, work: impl FnOnce(&Limit) -> Result<(), BlobError> + Send
     }
 }
 
-fn wait(place: &Place, timeout: Duration) -> Outcome {
+fn wait<T: Clone>(place: &Place<T>, timeout: Duration) -> Outcome<T> {
     place.transfer.wait(timeout).unwrap_or_else(|| {
         place.settle(Err(Dropped::Late));
         // It may have been done at the last moment.
