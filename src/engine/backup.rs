@@ -231,6 +231,10 @@ impl Workspace {
         }
         let path_of = |(part, name): &(&str, String)| self.layout().dot().join(part).join(name);
         let open = |file| File::open(path_of(file)).map(|file| Box::new(file) as Box<dyn Read>);
+        let is_readable = |file| {
+            File::open(path_of(file)).and_then(|mut file| io::copy(&mut file, &mut io::sink())).is_ok()
+        };
+        let mut failed = None;
         store.put_batch(&mut wanted.iter().map(open), &mut |number, stored| {
             let (part, name) = wanted[number].clone();
             match stored {
@@ -238,9 +242,13 @@ impl Workspace {
                 Err(_) if is_gone(&path_of(&wanted[number])) => {
                     kept.gone.insert((part, name));
                 }
+                Err(error) if is_readable(&wanted[number]) => failed = failed.take().or(Some(error)),
                 Err(error) => kept.lost.push((format!("{part}/{name}"), reason(&error))),
             }
         })?;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
         // Both may be removed by hand.
         kept.gone.retain(|(part, _)| !matches!(*part, "recovered" | "."));
         Ok(kept)
@@ -368,20 +376,22 @@ fn copy_blobs(
     let mut done = CopyProgress { total: missing.len() as u64, ..CopyProgress::default() };
     let open = |digest| from.get(digest).map(|bytes| bytes as Box<dyn Read>).map_err(io::Error::other);
     let mut sources = missing.iter().map(open);
-    let mut number = 0;
+    let (mut number, mut failed) = (0, None);
     to.put_batch(&mut sources, &mut |_, outcome| {
         match outcome {
             Ok((_, size)) => {
                 report.copied += 1;
                 report.bytes += size;
             }
+            // What can be read is not lost: it is the target that can't take it.
+            Err(error) if from.check(&missing[number]).is_ok() => failed = failed.take().or(Some(error)),
             Err(error) => report.lost.push((missing[number], reason(&error))),
         }
         number += 1;
         done.blobs += 1;
         progress(done);
     })?;
-    Ok(report)
+    failed.map_or(Ok(report), |error| Err(error.into()))
 }
 
 fn reason(error: &BlobError) -> String {

@@ -247,14 +247,12 @@ impl Vfs {
         request: &OpenRequest,
         io: Io,
     ) -> Result<Opened> {
-        // A cut needs none of the old bytes, which may even be damaged.
-        let file = if request.truncate { None } else { self.open_content(node)? };
-        {
-            let mut state = node.lock();
-            state.handles += 1;
-            state.writers += u32::from(request.write);
-            if state.file.is_none() && state.working.is_none() {
-                state.file = file;
+        loop {
+            let content = node.lock().content.clone();
+            // A cut needs none of the old bytes, which may even be damaged.
+            let file = if request.truncate { None } else { self.open_content(node)? };
+            if count_handle(node, request, file, &content) {
+                break;
             }
         }
         let direct = matches!(io, Io::Direct);
@@ -612,6 +610,20 @@ impl From<Failed> for std::io::Error {
 }
 
 /// Whether this thread was not yet sent to look the name up again since somebody last did.
+/// Counts a handle that reads a node's last save from `file`; false if another save has come while that was opened.
+fn count_handle(node: &Node, request: &OpenRequest, file: Option<Arc<File>>, content: &Content) -> bool {
+    let mut state = node.lock();
+    if state.file.is_none() && state.working.is_none() {
+        if !request.truncate && state.content != *content {
+            return false;
+        }
+        state.file = file;
+    }
+    state.handles += 1;
+    state.writers += u32::from(request.write);
+    true
+}
+
 fn first_time(node: &Node, caller: &Caller) -> bool {
     let mut state = node.lock();
     let first = !state.reopen_sent.contains(&caller.pid);

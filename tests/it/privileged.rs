@@ -96,6 +96,35 @@ fn a_backup_is_restored_from_a_read_only_filesystem() {
     assert_eq!(crate::mounted::run(&restored, &["cat", "doc.txt"]).ok(), "old");
 }
 
+/// A backup for which there is no space says so, calls nothing lost, and leaves the one before; so does a restore.
+#[test]
+fn a_backup_without_space_leaves_the_one_before() {
+    if !kernel::is_root() {
+        assert!(std::env::var_os("CI").is_none(), "not root, and CI wants full disks tested");
+        eprintln!("SKIPPED: only root can mount a small filesystem");
+        return;
+    }
+    let Some(workspace) = Workspace::with_document() else { return };
+    let (small, source) = (workspace.beside("small"), workspace.beside("large"));
+    fs::create_dir(&small).unwrap();
+    let _filesystem = Filesystem::tmpfs(&small, 1 << 20);
+    let dest = small.join("backup");
+    let back_up = || workspace.run(&["backup".as_ref(), dest.as_os_str()]);
+    let restore = |to: &Path| workspace.run(&["restore-backup".as_ref(), dest.as_os_str(), to.as_os_str()]);
+    back_up().ok();
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("large.bin"), vec![7; SMALL_BYTES]).unwrap();
+    workspace.run(&["import".as_ref(), source.as_os_str(), "-m".as_ref(), "large".as_ref()]).ok();
+    let refused = back_up().refused(1);
+    assert!(refused.contains("No space left"), "{refused}");
+    let restored = workspace.beside("restored");
+    restore(&restored).ok();
+    crate::mounted::run(&restored, &["fsck"]).ok();
+    fs::write(small.join("filler"), vec![0; 1 << 20]).unwrap_err();
+    restore(&small.join("restored")).refused(1);
+    assert!(!small.join("restored/.leasehold").exists());
+}
+
 /// A daemon that was killed while the kernel holds its end of the mount open: nobody answers, and nobody gets an error.
 /// Mounting again and unmounting end that.
 #[test]

@@ -6,7 +6,9 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -161,6 +163,55 @@ impl Drop for Stub {
             thread.join().unwrap();
         }
     }
+}
+
+/// Answers each request for a blob with `bytes`, when something is said to `go`; tells of each before. Others get 404.
+fn answer_late(bytes: &'static [u8]) -> (String, Receiver<()>, Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let ((asked, hear), (go, wait)) = (channel(), channel());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, mut request) = (stream.unwrap(), [0; 4096]);
+            let count = stream.read(&mut request).unwrap_or(0);
+            let mut answer =
+                b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec();
+            if request[..count].starts_with(b"GET") {
+                // The test may have ended.
+                let _ = asked.send(());
+                let _ = wait.recv();
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                    bytes.len()
+                );
+                answer = [head.as_bytes(), bytes].concat();
+            }
+            let _ = stream.write_all(&answer);
+        }
+    });
+    (address, hear, go)
+}
+
+/// A file is replaced while somebody who opens it waits for its old bytes: nobody sees those under the new size.
+#[test]
+fn a_save_overtakes_a_download() {
+    let Some((workspace, _serving)) = shared_workspace("minimal") else { return };
+    fs::remove_file(blob_of(&workspace, b"elsewhere")).unwrap();
+    let (address, asked, go) = answer_late(b"elsewhere");
+    set_remote(&workspace, &address, "policy = 'minimal'\ndownload_timeout = '20s'");
+    let ada = workspace.mount("ada");
+    let (late, early) = (ada.app(), ada.app());
+    thread::scope(|scope| {
+        let opening = scope.spawn(|| late.open(&ada.path("gone.txt"), libc::O_RDWR).unwrap());
+        asked.recv_timeout(Duration::from_secs(10)).unwrap();
+        early.overwrite(&ada.path("gone.txt"), b"saved").unwrap();
+        go.send(()).unwrap();
+        let opened = opening.join().unwrap();
+        assert_eq!(late.read(opened, 0, 100).unwrap(), b"saved");
+        assert_eq!(ada.read("gone.txt"), b"saved");
+        late.close(opened).unwrap();
+    });
+    assert_eq!(ada.read("gone.txt"), b"saved");
 }
 
 /// However the shared store fails: an error in bounded time for what is only there, and nothing for anything else.
