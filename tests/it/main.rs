@@ -16,6 +16,7 @@ mod faults;
 mod folding;
 mod host;
 mod kernel;
+mod lease_storm;
 mod model;
 mod mounted;
 mod peer;

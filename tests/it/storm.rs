@@ -20,7 +20,7 @@ use leasehold::ids::{Ids, SystemIds};
 const SECONDS: u64 = 3;
 const PEERS: usize = 8;
 const BLOBS: u64 = 32;
-/// Tells a peer where the store and its log are.
+/// Tells a peer where it works, and where its log is.
 const PLACE: &str = "LEASEHOLD_TEST_STORM";
 const LOG: &str = "LEASEHOLD_TEST_STORM_LOG";
 /// Files are dated by a clock that moves in steps of up to this.
@@ -116,11 +116,16 @@ fn read(store: &DiskStore, number: u64) -> String {
     }
 }
 
+/// Where a peer works, and its log.
+pub fn place() -> (PathBuf, File) {
+    let log = File::options().create(true).append(true).open(std::env::var_os(LOG).unwrap()).unwrap();
+    (PathBuf::from(std::env::var_os(PLACE).unwrap()), log)
+}
+
 #[test]
 #[ignore = "another test runs it in processes of its own"]
 fn serve() {
-    let root = PathBuf::from(std::env::var_os(PLACE).unwrap());
-    let log = File::options().create(true).append(true).open(std::env::var_os(LOG).unwrap()).unwrap();
+    let (root, log) = place();
     let mut stormer = Stormer { store: store(&root), clock: SystemClock::new().unwrap(), log };
     let until = root.join("end");
     while !until.exists() {
@@ -183,28 +188,42 @@ fn calls_of(log: &Path) -> Vec<Call> {
     calls
 }
 
-/// Starts a peer with a log of its own.
-fn start(root: &Path, number: usize) -> Child {
+/// Starts a peer, which runs a test, with a log of its own.
+fn start(test: &str, root: &Path, number: usize) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["storm::serve", "--exact", "--ignored", "--nocapture"])
+        .args([test, "--exact", "--ignored", "--nocapture"])
         .env(PLACE, root)
-        .env(LOG, root.join(format!("log-{number}")))
+        .env(LOG, log_of(root, number))
         .stdout(Stdio::null())
         .spawn()
         .unwrap()
 }
 
-/// Lets peers work for the time, kills one now and then, and lets them end. Returns their number.
-fn storm(root: &Path, lasts: Duration) -> usize {
+/// The log of a peer, which there is if it came so far.
+pub fn log_of(root: &Path, number: usize) -> PathBuf {
+    root.join(format!("log-{number}"))
+}
+
+/// How long a storm is to last.
+pub fn duration() -> Duration {
+    let seconds = std::env::var("LEASEHOLD_STORM_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(SECONDS))
+}
+
+/// Lets peers work, each of which runs a test, hinders one and kills another now and then, and lets them end. Returns their
+/// number.
+pub fn storm(test: &str, root: &Path, hinder: impl Fn(&Child)) -> usize {
     let begun = Instant::now();
-    let mut peers: Vec<Child> = (0..PEERS).map(|number| start(root, number)).collect();
+    let mut peers: Vec<Child> = (0..PEERS).map(|number| start(test, root, number)).collect();
     let mut started = PEERS;
-    while begun.elapsed() < lasts {
+    while begun.elapsed() < duration() {
         std::thread::sleep(Duration::from_millis(200));
+        hinder(&peers[(started + PEERS / 2) % PEERS]);
         let victim = started % PEERS;
+        assert_eq!(peers[victim].try_wait().unwrap(), None, "a peer ended by itself");
         peers[victim].kill().unwrap();
         peers[victim].wait().unwrap();
-        peers[victim] = start(root, started);
+        peers[victim] = start(test, root, started);
         started += 1;
     }
     fs::write(root.join("end"), "").unwrap();
@@ -244,10 +263,8 @@ fn check(calls: &[Call]) {
 #[test]
 fn nothing_is_lost_torn_or_taken_in_a_storm() {
     let root = tempfile::tempdir().unwrap();
-    let seconds = std::env::var("LEASEHOLD_STORM_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    let logs = storm(root.path(), Duration::from_secs(seconds.unwrap_or(SECONDS)));
-    let calls: Vec<Call> =
-        (0..logs).flat_map(|number| calls_of(&root.path().join(format!("log-{number}")))).collect();
+    let logs = storm("storm::serve", root.path(), |_| ());
+    let calls: Vec<Call> = (0..logs).flat_map(|number| calls_of(&log_of(root.path(), number))).collect();
     let count = |what: &str| calls.iter().filter(|call| call.is(what, "true")).count();
     println!(
         "{} puts, {} gets, {} removals, {} backups",
