@@ -128,7 +128,7 @@ fn a_backup_without_space_leaves_the_one_before() {
 /// A daemon that was killed while the kernel holds its end of the mount open: nobody answers, and nobody gets an error.
 /// Mounting again and unmounting end that.
 #[test]
-fn a_mount_that_answers_nobody_is_ended() {
+fn one_that_answers_nobody_is_ended() {
     if !kernel::is_root() {
         assert!(std::env::var_os("CI").is_none(), "not root, and CI wants mounts ended by force");
         eprintln!("SKIPPED: only root can keep another process's descriptors");

@@ -88,7 +88,7 @@ impl Workspace {
         }
         let wants = self.wants(acquisition, checkout, &actor)?;
         for want in &wants {
-            self.refuse_too_long(&actor, &want.key, acquisition.ttl_ms)?;
+            self.refuse_too_long(&actor, want, acquisition.ttl_ms)?;
         }
         let request = AdmissionRequest {
             id: acquisition.id.clone().map(|id| (id, contents)),

@@ -1,5 +1,5 @@
 use super::{LeaseError, LeaseResult};
-use crate::catalog::{Actor, LeaseTerms};
+use crate::catalog::{Actor, LeaseTerms, Want};
 use crate::config::{LeaseNeed, LeasePolicy, duration_text};
 use crate::engine::{EngineError, Result, Workspace};
 use crate::model::{ResourceKey, Seq};
@@ -23,16 +23,13 @@ impl Workspace {
     }
 
     /// Refuses a longer time than policy permits: who asks for it would count on it.
-    pub(super) fn refuse_too_long(
-        &self,
-        actor: &Actor,
-        key: &ResourceKey,
-        ttl_ms: Option<i64>,
-    ) -> LeaseResult<()> {
-        let policy = self.terms_for(actor, key)?;
+    pub(super) fn refuse_too_long(&self, actor: &Actor, want: &Want, ttl_ms: Option<i64>) -> LeaseResult<()> {
+        let policy = self.terms_for(actor, &want.key)?;
+        let object =
+            want.artifact.as_ref().map_or_else(|| want.key.to_string(), |(_, path)| path.to_string());
         match ttl_ms {
             Some(ttl_ms) if ttl_ms > policy.max_ttl_ms => Err(LeaseError::ValidationFailed(format!(
-                "{key}: a lease of {} is longer than the {} that config.toml permits (max_ttl); ask for less",
+                "{object}: a lease of {} is longer than the {} that config.toml permits (max_ttl); ask for less",
                 duration_text(ttl_ms),
                 duration_text(policy.max_ttl_ms)
             ))),

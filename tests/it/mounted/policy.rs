@@ -174,9 +174,9 @@ fn nobody_gets_more_than_the_longest_time() {
     let rules = "max_ttl = '2h'\nttl = '1h'\n[[rule]]\npaths = ['doc.txt']\nmax_ttl = '10m'\n";
     let Some((workspace, ada, bob)) = governed(rules) else { return };
     let asks = |target: &str, ttl: &str| ada.run(&["lease", "acquire", target, "--ttl", ttl]);
-    assert!(asks("doc.txt", "11m").refused(1).contains("doc.txt: a lease of 11m is longer than the 10m"));
+    assert!(asks("doc.txt", "11m").refused(2).contains("doc.txt: a lease of 11m is longer than the 10m"));
     asks("doc.txt", "10m").ok();
-    assert!(asks("thread:1", "121m").refused(1).contains("thread:1: a lease of 2h1m is longer than the 2h"));
+    assert!(asks("thread:1", "121m").refused(2).contains("thread:1: a lease of 2h1m is longer than the 2h"));
     asks("thread:1", "2h").ok();
     bob.unmount();
     let Err(refused) = workspace.try_mount("bob", &["--ttl", "3h"]) else { panic!("it is mounted") };
