@@ -29,10 +29,9 @@ impl Asks {
     pub fn look(&self) {
         let after = *self.position.lock();
         match self.workspace.told(&self.holder, after) {
-            Ok(events) => {
+            Ok((events, next)) => {
                 events.iter().for_each(show);
-                let newest = events.last().map_or(after, |named| named.event.seq);
-                *self.position.lock() = newest;
+                *self.position.lock() = next;
             }
             Err(error) => tracing::warn!(error = chain(&error), "can't look what was asked for"),
         }

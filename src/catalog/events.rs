@@ -159,13 +159,20 @@ impl Catalog {
         self.read(|conn| Ok(one(conn, "read the ends of the event log", sql, (), read)?.flatten()))
     }
 
-    /// What others did after an event to what a holder has, oldest first: broken, resolved or asked for.
-    pub fn told(&self, holder: &Holder, after: i64) -> Result<Vec<Event>> {
+    /// What others did after an event to what a holder has, oldest first: broken, resolved or asked for; and after which
+    /// event to ask the next time.
+    pub fn told(&self, holder: &Holder, after: i64) -> Result<(Vec<Event>, i64)> {
         let sql = format!(
             "SELECT {EVENT_COLUMNS} FROM event e
              WHERE e.seq > ?1 AND e.holder = ?2 AND e.kind IN ('broken', 'resolved', 'asked') ORDER BY e.seq"
         );
-        self.read(|conn| many(conn, "list what a holder is told", &sql, (after, holder.as_str()), event_row))
+        // Read first: what comes meanwhile is listed now or the next time.
+        let newest = self.event_range()?.map_or(after, |(_, newest)| newest);
+        let told = self.read(|conn| {
+            many(conn, "list what a holder is told", &sql, (after, holder.as_str()), event_row)
+        })?;
+        let next = told.last().map_or(newest, |event| event.seq.max(newest));
+        Ok((told, next))
     }
 
     /// What went wrong for a holder and no check-in or revert of the artifact has settled since, oldest first: of each

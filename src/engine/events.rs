@@ -45,10 +45,12 @@ impl Workspace {
         events.into_iter().map(name).collect()
     }
 
-    /// What others did after an event to what a holder has, oldest first: broken, resolved or asked for.
-    pub fn told(&self, holder: &Holder, after: i64) -> Result<Vec<NamedEvent>> {
-        let events = self.in_catalog(self.catalog().told(holder, after))?;
-        events.into_iter().map(|event| self.name_event(event)).collect()
+    /// What others did after an event to what a holder has, oldest first: broken, resolved or asked for; and after which
+    /// event to ask the next time.
+    pub fn told(&self, holder: &Holder, after: i64) -> Result<(Vec<NamedEvent>, i64)> {
+        let (events, next) = self.in_catalog(self.catalog().told(holder, after))?;
+        let named = events.into_iter().map(|event| self.name_event(event)).collect::<Result<_>>()?;
+        Ok((named, next))
     }
 
     /// The number of the newest event, or 0.

@@ -109,9 +109,8 @@ impl Vfs {
         let items = catalog.changes_since(position.change)?;
         let change = items.iter().map(|item| item.change).max().unwrap_or(position.change);
         self.apply_changes(&items)?;
-        let told = catalog.told(&self.options.holder, position.event)?;
+        let (told, event) = catalog.told(&self.options.holder, position.event)?;
         told.iter().for_each(|event| self.ended_by_hand(event));
-        let event = told.last().map_or(position.event, |event| event.seq);
         let mut present = self.follower.position.lock();
         if present.change <= change {
             *present = Position { change, event: event.max(present.event), data_version };
