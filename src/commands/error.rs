@@ -3,7 +3,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::engine::{EngineError, LeaseError, PathError};
-use crate::model::{NameError, ParseDigestError, ParseHolderError};
+use crate::model::{NameError, ParseDigestError, ParseHolderError, with_sources};
 
 /// A result of a command.
 pub type Result<T> = std::result::Result<T, CommandError>;
@@ -267,14 +267,7 @@ impl CommandError {
 
 /// An error and its sources as one line, from the outermost to the cause.
 pub fn chain(error: &dyn Error) -> String {
-    let mut line = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        source = error.source();
-    }
-    one_line(&line)
+    one_line(&with_sources(error))
 }
 
 /// Makes text safe to print as one line on a terminal: control characters show as `\xNN`.

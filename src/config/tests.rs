@@ -1,11 +1,10 @@
-use std::error::Error;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{ArtifactPath, DownloadPolicy, Name, NameClass};
+use crate::model::{ArtifactPath, DownloadPolicy, Name, NameClass, with_sources};
 use crate::sys;
 
 fn parse(text: &str) -> Result<Policy, ConfigError> {
@@ -18,14 +17,7 @@ fn at(path: &str) -> ArtifactPath {
 
 /// The error and its sources, as a command prints them.
 fn message(text: &str) -> String {
-    let error = parse(text).unwrap_err();
-    let mut line = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        line.push_str(&format!(": {error}"));
-        source = error.source();
-    }
-    line
+    with_sources(&parse(text).unwrap_err())
 }
 
 fn uncommented(text: &str) -> String {

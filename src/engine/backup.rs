@@ -14,9 +14,9 @@ use std::sync::Arc;
 use super::files::{check_filesystem, file_error, make_private_dir, remove_file, sync_dir};
 use super::publish::copy_file;
 use super::{EngineError, Environment, Layout, Result, Workspace, init};
-use crate::blobs::{BlobError, BlobStore, DiskParts, DiskSettings, DiskStore, MemoryStamps};
+use crate::blobs::{BlobStore, DiskParts, DiskSettings, DiskStore, MemoryStamps};
 use crate::catalog::{ArchivedCatalog, ArchivedFile, Catalog, CatalogError};
-use crate::model::{Content, Digest};
+use crate::model::{Content, Digest, with_sources};
 use crate::sys;
 
 /// How often a catalog may move on between its copy and that of the files it names.
@@ -243,7 +243,7 @@ impl Workspace {
                     kept.gone.insert((part, name));
                 }
                 Err(error) if is_readable(&wanted[number]) => failed = failed.take().or(Some(error)),
-                Err(error) => kept.lost.push((format!("{part}/{name}"), reason(&error))),
+                Err(error) => kept.lost.push((format!("{part}/{name}"), with_sources(&error))),
             }
         })?;
         if let Some(error) = failed {
@@ -340,7 +340,7 @@ fn restore_files(
         let told = |reason| (format!("{}/{}", file.part, file.name), reason);
         match (place, store.get(&file.digest)) {
             (None, _) => lost.push(told("no name of a workspace's file".into())),
-            (_, Err(error)) => lost.push(told(reason(&error))),
+            (_, Err(error)) => lost.push(told(with_sources(&error))),
             (Some(place), Ok(bytes)) => write_file(&place, bytes)?,
         }
     }
@@ -385,23 +385,13 @@ fn copy_blobs(
             }
             // What can be read is not lost: it is the target that can't take it.
             Err(error) if from.check(&missing[number]).is_ok() => failed = failed.take().or(Some(error)),
-            Err(error) => report.lost.push((missing[number], reason(&error))),
+            Err(error) => report.lost.push((missing[number], with_sources(&error))),
         }
         number += 1;
         done.blobs += 1;
         progress(done);
     })?;
     failed.map_or(Ok(report), |error| Err(error.into()))
-}
-
-fn reason(error: &BlobError) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }
 
 /// Makes the directory of a new backup, or checks that an old one is this workspace's; returns it without symlinks.

@@ -1,12 +1,12 @@
 //! The policy of an open workspace, which follows its file.
 
-use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::config::{Config, ConfigError, FileIdentity, Policy};
+use crate::model::with_sources;
 
 /// Why `config.toml` is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl PolicyFile {
         let identity = FileIdentity::of(path);
         match Config::load(path) {
             Ok(policy) => Self::new(policy, identity, None),
-            Err(error) => Self::new(Policy::default(), identity, Some(line(&error))),
+            Err(error) => Self::new(Policy::default(), identity, Some(with_sources(&error))),
         }
     }
 
@@ -81,7 +81,7 @@ impl PolicyFile {
         }
         match Config::load(path) {
             Ok(policy) => self.take(policy, identity),
-            Err(error) => self.refuse(line(&error), identity),
+            Err(error) => self.refuse(with_sources(&error), identity),
         }
     }
 
@@ -139,17 +139,6 @@ impl PolicyFile {
         );
         fault.into_iter().chain(state.remote_changed.then_some(changed)).collect()
     }
-}
-
-/// An error with its sources, in one line.
-fn line(error: &ConfigError) -> String {
-    let mut line = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        line.push_str(&format!(": {error}"));
-        source = error.source();
-    }
-    line
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod lease;
 mod name;
 mod recovery;
 mod scratch;
+mod text;
 
 pub use access::{
     AccessGlob, AccessRules, Grant, Identity, ParsePrincipalError, ParseRoleError, Principal, Rights, Role,
@@ -35,3 +36,4 @@ pub use lease::{
 pub use name::{ArtifactPath, Name, NameError};
 pub use recovery::RecoveryCopy;
 pub use scratch::{AMBIGUOUS, DOCUMENTS, KnownGlob, NameClass, SCRATCH, ScratchRules};
+pub use text::with_sources;
