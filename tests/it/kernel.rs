@@ -264,6 +264,15 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
+/// Whether a test that only root can do may go on; else says why not, which CI doesn't accept.
+pub fn is_root_for(tested: &str, needed: &str) -> bool {
+    if !is_root() {
+        assert!(std::env::var_os("CI").is_none(), "not root, and CI wants {tested} tested");
+        eprintln!("SKIPPED: only root can {needed}");
+    }
+    is_root()
+}
+
 /// A shared mapping.
 pub struct Mapping {
     at: *mut u8,

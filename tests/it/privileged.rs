@@ -83,9 +83,7 @@ fn run(program: &str, args: &[&std::ffi::OsStr]) {
 /// A backup is restored from where nobody can write.
 #[test]
 fn a_backup_is_restored_from_a_read_only_filesystem() {
-    if !kernel::is_root() {
-        assert!(std::env::var_os("CI").is_none(), "not root, and CI wants read-only filesystems tested");
-        eprintln!("SKIPPED: only root can make a filesystem read-only");
+    if !kernel::is_root_for("read-only filesystems", "make a filesystem read-only") {
         return;
     }
     let Some(workspace) = Workspace::with_document() else { return };
@@ -99,9 +97,7 @@ fn a_backup_is_restored_from_a_read_only_filesystem() {
 /// A backup for which there is no space says so, calls nothing lost, and leaves the one before; so does a restore.
 #[test]
 fn a_backup_without_space_leaves_the_one_before() {
-    if !kernel::is_root() {
-        assert!(std::env::var_os("CI").is_none(), "not root, and CI wants full disks tested");
-        eprintln!("SKIPPED: only root can mount a small filesystem");
+    if !kernel::is_root_for("full disks", "mount a small filesystem") {
         return;
     }
     let Some(workspace) = Workspace::with_document() else { return };
@@ -129,9 +125,7 @@ fn a_backup_without_space_leaves_the_one_before() {
 /// Mounting again and unmounting end that.
 #[test]
 fn one_that_answers_nobody_is_ended() {
-    if !kernel::is_root() {
-        assert!(std::env::var_os("CI").is_none(), "not root, and CI wants mounts ended by force");
-        eprintln!("SKIPPED: only root can keep another process's descriptors");
+    if !kernel::is_root_for("the end of mounts by force", "keep another process's descriptors") {
         return;
     }
     let Some(workspace) = Workspace::with_document() else { return };
@@ -153,9 +147,7 @@ fn one_that_answers_nobody_is_ended() {
 
 /// A workspace on a small filesystem, and a mount of it, which go in the opposite order; none, with a word why, for an ordinary user.
 fn on_small_disk() -> Option<(Workspace, Filesystem, Mount)> {
-    if !kernel::is_root() {
-        assert!(std::env::var_os("CI").is_none(), "not root, and CI wants full disks tested");
-        eprintln!("SKIPPED: only root can mount a small filesystem");
+    if !kernel::is_root_for("full disks", "mount a small filesystem") {
         return None;
     }
     let workspace = Workspace::empty_directory()?;
@@ -304,9 +296,7 @@ const STRANGER: &str = "65534";
 
 /// A mount of root's, which strangers can come near, with options of `mount`; none, with a word why, for an ordinary user.
 fn mount_beside_strangers(options: &[&str]) -> Option<(Workspace, Mount)> {
-    if !kernel::is_root() {
-        assert!(std::env::var_os("CI").is_none(), "not root, and CI wants other users tested");
-        eprintln!("SKIPPED: only root can be two users");
+    if !kernel::is_root_for("other users", "be two users") {
         return None;
     }
     let workspace =
